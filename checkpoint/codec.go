@@ -48,14 +48,9 @@ func Decode(b []byte) (Record, error) {
 // storedFormat are the rules of encoding/json. This package takes half its time for them.
 var storedFormat = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsontext.WithIndent("  "))
 
-// strictFormat refuses unknown fields. It allows what a runtime may have given and what Encode keeps as it
-// is. The package is encoding/json/v2 from Go 1.27 on. It reads a record in half the time, and a
+// strictFormat refuses unknown fields. The package is encoding/json/v2 from Go 1.27 on. It reads a record in half the time, and a
 // restore reads all records first.
-var strictFormat = jsonv2.JoinOptions(
-	jsonv2.RejectUnknownMembers(true), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-
-// errNoVersion says that a record is whole, but for its version.
-var errNoVersion = errors.New("it has no version")
+var strictFormat = jsonv2.JoinOptions(partialFormat, jsonv2.RejectUnknownMembers(true))
 
 // explain says why b is not a record of this version. err is the error of decoding b.
 func explain(b []byte, err error) error {
@@ -66,5 +61,5 @@ func explain(b []byte, err error) error {
 	if headErr == nil && head.Version != nil && *head.Version != Version {
 		return fmt.Errorf("%w: %d, this relink reads %d: another relink wrote it", ErrVersion, *head.Version, Version)
 	}
-	return fmt.Errorf("%w: %w", ErrTorn, cmp.Or(headErr, err, errNoVersion))
+	return fmt.Errorf("%w: %w", ErrTorn, cmp.Or(headErr, err, errors.New("it has no version")))
 }

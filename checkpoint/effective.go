@@ -17,10 +17,7 @@ import (
 //   - a route of another interface that has an address of this one as source, if the other is
 //     gone. The other's checkpoint has the route.
 func (s *Store) Effective(r Record, exists func(name string) (bool, error)) (netstate.Interface, error) {
-	uptime, err := boot.Uptime()
-	if err != nil {
-		return r.Interface, err
-	}
+	uptime, _ := boot.Uptime() // CLOCK_BOOTTIME is there since Linux 2.6.39.
 	var failed error
 	isPresent := remember(func(name string) bool {
 		present, err := exists(name)

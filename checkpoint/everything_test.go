@@ -16,7 +16,7 @@ func fullRecord() Record {
 	i.Link.Alias, i.Link.Group = "the pod's", 7
 	i.Link.LinkFlags = netstate.LinkFlags{Promiscuous: true, AllMulticast: true, NoARP: true, NoMulticast: true}
 	i.Link.Macvlan = &netstate.Macvlan{
-		Mode: "source", NoDestination: true, BCQueueLen: 1000, BCCutoff: number[int32](1), Sources: []string{"02:00:00:00:00:77"},
+		Mode: "source", NoDestination: true, BCQueueLen: 1000, BCCutoff: number(1), Sources: []string{"02:00:00:00:00:77"},
 	}
 	i.Master = &netstate.Master{Kind: netstate.KindBridge, Name: "k6t-eth0", Port: netstate.Numbers{"learning": 0, "cost": 2}}
 	i.Parents[0].VLANOptions = &netstate.VLANOptions{

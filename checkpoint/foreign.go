@@ -13,9 +13,9 @@ import (
 // UnexpectedPaths returns the paths in the store's directory that no relink has made. A directory that is missing has none. Whoever
 // deletes the whole directory asks first: the configuration may name a directory that others use, too.
 func (s *Store) UnexpectedPaths() (paths []string, err error) {
-	entries, err := os.ReadDir(s.dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("list checkpoints: %w", err)
+	entries, err := listDir(s.dir)
+	if err != nil {
+		return nil, err
 	}
 	for _, e := range entries {
 		path := filepath.Join(s.dir, e.Name())
@@ -24,9 +24,9 @@ func (s *Store) UnexpectedPaths() (paths []string, err error) {
 		case strings.HasPrefix(e.Name(), ".") || !e.IsDir():
 			paths = append(paths, path)
 		default:
-			files, err := os.ReadDir(path)
-			if err != nil && !errors.Is(err, fs.ErrNotExist) { // Its pod may end meanwhile.
-				return nil, fmt.Errorf("list checkpoints: %w", err)
+			files, err := listDir(path)
+			if err != nil {
+				return nil, err
 			}
 			for _, file := range files {
 				// A dot: the sandbox's lock, and files that are not written to their end.
@@ -37,6 +37,15 @@ func (s *Store) UnexpectedPaths() (paths []string, err error) {
 		}
 	}
 	return paths, nil
+}
+
+// listDir returns what is in the directory: nothing if it is missing, because a pod can end meanwhile.
+func listDir(dir string) ([]fs.DirEntry, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list checkpoints: %w", err)
+	}
+	return entries, nil
 }
 
 // The names of what relink keeps beside the sandboxes' directories and the locks. The dot marks each as no sandbox's.

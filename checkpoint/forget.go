@@ -17,7 +17,7 @@ func (s *Store) ForgetListed(r Record, u *Unreadable) error {
 	if u != nil {
 		key, file = u.Attachment(), u.file
 	}
-	info, err := os.Stat(s.path(key.ContainerID, key.IfName))
+	info, err := os.Stat(s.path(key))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -58,7 +58,7 @@ func withHostAccess(r Record) Record {
 			Name: "host0", Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}, Extra: []netip.Prefix{netip.MustParsePrefix("169.254.20.10/32")},
 			PreserveSource: true, Mark: hostaccess.DefaultMark, Masquerade: true,
 		},
-		HostName: hostaccess.HostName(r.Attachment), MAC: "02:00:00:00:00:99", MTU: 1500,
+		HostName: hostaccess.HostName(r.Attachment, true), MAC: "02:00:00:00:00:99", MTU: 1500,
 		Alias:     `{"pod":"default/web-0","network":"pods","container":"` + sandboxID + `","interface":"eth0"}`,
 		Addresses: []netip.Addr{netip.MustParseAddr("10.3.0.5"), netip.MustParseAddr("fd00:3::5")},
 	}

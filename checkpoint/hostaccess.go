@@ -4,11 +4,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
-	"github.com/relink-cni/relink/pkg/netfilter"
+	"github.com/relink-cni/relink/pkg/statefile"
 )
 
 // HostAccessPod returns the recorded host access, to be compared and mended in the sandbox. The record has one.
@@ -28,38 +27,29 @@ func HostAccesses(records []Record) (accesses []hostaccess.Access) {
 	return accesses
 }
 
-// NoteMasquerade notes that rules of iptables of these families are about to be made in the host. The caller holds MasqueradeLock.
-// The note is there while such a rule may be: to look for one takes several processes, and most nodes never have one.
-func (s *Store) NoteMasquerade(families ...netfilter.Family) error {
-	families = append(families, s.MasqueradeFamilies()...)
-	text := ""
-	for _, f := range netfilter.Families {
-		if slices.Contains(families, f) {
-			text += f.String() + "\n"
-		}
-	}
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+// Masquerade returns what the rules of iptables in the host do, as the last change of them noted it. It is empty if there are none. To look
+// at the rules takes several processes.
+func (s *Store) Masquerade() (noted hostaccess.Masquerade) {
+	_ = statefile.Load(filepath.Join(s.dir, masqueradeFile), &noted) // Without a note, the next one who needs rules makes them.
+	return noted
+}
+
+// ApplyMasquerade makes the rules, or takes them away if m needs none, and notes that. The caller holds MasqueradeLock.
+func (s *Store) ApplyMasquerade(host *kernel.Namespace, m hostaccess.Masquerade) error {
+	path, before := filepath.Join(s.dir, masqueradeFile), s.Masquerade()
+	m.Applied = false
+	pending := m.Join(before)
+	if err := statefile.Save(path, pending); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(s.dir, masqueradeFile), []byte(text), 0o600)
-}
-
-// MasqueradeFamilies are the families of which a rule of iptables may be in the host. A note that a kill has cut short stands for both.
-func (s *Store) MasqueradeFamilies() (families []netfilter.Family) {
-	text, err := os.ReadFile(filepath.Join(s.dir, masqueradeFile))
-	if err != nil {
-		return nil
+	if err := m.Ensure(host, before); err != nil {
+		return err
 	}
-	for _, f := range netfilter.Families {
-		if len(text) == 0 || strings.Contains(string(text), f.String()) {
-			families = append(families, f)
-		}
+	if m.Applied = true; len(m.Sources) == 0 {
+		return statefile.Remove(path)
 	}
-	return families
+	return statefile.Save(path, m)
 }
-
-// ForgetMasquerade notes that no rule of iptables is left.
-func (s *Store) ForgetMasquerade() { _ = os.Remove(filepath.Join(s.dir, masqueradeFile)) }
 
 // HadHostAccess says that a pod has had host access since the boot.
 func (s *Store) HadHostAccess() bool {

@@ -30,7 +30,7 @@ func (x indexSteps) count() int { return x.Dropped + len(x.Steps) }
 func (x indexSteps) apply(r *Record) {
 	r.savedSteps = r.IndexSteps
 	later := x.since(r.IndexSteps)
-	for _, index := range hostIndices(r.Interface) {
+	for _, index := range HostIndices(r.Interface) {
 		*index = indexAfter(*index, later)
 	}
 	r.IndexSteps = x.count()
@@ -55,14 +55,12 @@ func indexAfter(index int, steps []map[int]int) int {
 	return index
 }
 
-// hostIndices returns where the interface has indices of devices of the host.
-func hostIndices(i netstate.Interface) (indices []*int) {
-	if i.ParentsInSandbox {
-		return nil
-	}
-	for n := range i.Parents {
-		indices = append(indices, &i.Parents[n].IfIndex)
-		if bond := i.Parents[n].Bond; bond != nil {
+// HostIndices returns where the interface has indices of devices of the host.
+func HostIndices(i netstate.Interface) (indices []*int) {
+	parents := HostParents(i)
+	for n := range parents {
+		indices = append(indices, &parents[n].IfIndex)
+		if bond := parents[n].Bond; bond != nil {
 			for m := range bond.Members {
 				indices = append(indices, &bond.Members[m].IfIndex)
 			}
@@ -118,7 +116,7 @@ const maxSteps = 1000
 func (s *Store) RenewIndices(ctx context.Context, renewals []Renewal) error {
 	step, read := map[int]int{0: 0}, map[string]Record{} // An index that was not known is none that others have.
 	for _, n := range renewals {
-		old, renewed := hostIndices(n.Record.Interface), hostIndices(netstate.Interface{Parents: n.Parents})
+		old, renewed := HostIndices(n.Record.Interface), HostIndices(netstate.Interface{Parents: n.Parents})
 		if len(old) == 0 || len(old) != len(renewed) {
 			return fmt.Errorf("%s: other parents", n.Record.Attachment)
 		}
@@ -128,7 +126,7 @@ func (s *Store) RenewIndices(ctx context.Context, renewals []Renewal) error {
 			}
 			step[*old[i]] = *renewed[i]
 		}
-		read[s.path(n.Record.Attachment.ContainerID, n.Record.Attachment.IfName)] = n.Record
+		read[s.path(n.Record.Attachment)] = n.Record
 	}
 	maps.DeleteFunc(step, func(old, renewed int) bool { return old == renewed })
 	unlock, err := s.LockNode(ctx, restoringLock)
@@ -168,9 +166,9 @@ func (s *Store) checkStep(step map[int]int, steps indexSteps, later []map[int]in
 		if r.savedSteps > steps.count() {
 			return 0, fmt.Errorf("%s has steps of a file that was lost", r.Attachment)
 		}
-		n := read[s.path(r.Attachment.ContainerID, r.Attachment.IfName)]
+		n := read[s.path(r.Attachment)]
 		unchanged := isSame(r.file, n.file) && netstate.SameIndices(r.Interface.Parents, n.Interface.Parents)
-		for _, listed := range hostIndices(r.Interface) {
+		for _, listed := range HostIndices(r.Interface) {
 			index := indexAfter(*listed, later)
 			if _, ok := step[index]; ok && (!unchanged || index != *listed) {
 				return 0, fmt.Errorf("%s has index %d, too", r.Attachment, index)

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/statefile"
 )
@@ -35,7 +36,7 @@ func indicesIn(t *testing.T, s *Store, containerID string) (indices []int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, index := range hostIndices(r.Interface) {
+	for _, index := range HostIndices(r.Interface) {
 		indices = append(indices, *index)
 	}
 	return indices
@@ -66,14 +67,14 @@ func TestRenewIndices(t *testing.T) {
 	s := newStore(t)
 	save(t, s, onDevices("c1", 10, 4, 2, 3))
 	save(t, s, onDevices("c2", 10, 4, 2, 3))
-	before, err := os.ReadFile(s.path("c1", "eth0"))
+	before, err := os.ReadFile(s.path(attachment.Key{ContainerID: "c1", IfName: "eth0"}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := renew(t, s, devicesWith(30, 24, 22, 23), "c1", "c2"); err != nil {
 		t.Fatal(err)
 	}
-	if after, err := os.ReadFile(s.path("c1", "eth0")); err != nil || string(after) != string(before) {
+	if after, err := os.ReadFile(s.path(attachment.Key{ContainerID: "c1", IfName: "eth0"})); err != nil || string(after) != string(before) {
 		t.Errorf("the checkpoint itself was written: %v", err)
 	}
 	expectIndices(t, s, "c1", 30, 24, 22, 23)

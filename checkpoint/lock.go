@@ -93,7 +93,7 @@ func (s *Store) TryLockRecord(r Record) (unlock func(), err error) {
 		return nil, err
 	}
 	return func() {
-		_, statErr := os.Stat(s.path(r.Attachment.ContainerID, r.Attachment.IfName))
+		_, statErr := os.Stat(s.path(r.Attachment))
 		if statErr != nil || r.hasLeftovers || r.file == nil {
 			s.unlock(f)
 			return

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -73,24 +72,21 @@ func (s *Store) LockMoves(ctx context.Context) (unlock func(), err error) {
 	return unlock, err
 }
 
-// SaveMove writes the note in place of an earlier one of the attachment, and wakes those who watch the sandbox's
-// directory. The caller holds the sandbox's lock.
+// SaveMove writes the note in place of an earlier one of the attachment. The caller holds the sandbox's lock.
 func (s *Store) SaveMove(m Move) error {
-	path := s.movePath(m.Attachment.ContainerID, m.Attachment.IfName)
+	path := s.movePath(m.Attachment)
 	removeLeftovers(path)
 	if err := statefile.Save(path, m); err != nil {
 		return fmt.Errorf("note the move of %s: %w", m.Attachment, err)
 	}
-	instant := time.Now()
-	_ = os.Chtimes(filepath.Join(s.dir, m.Attachment.ContainerID), instant, instant) // Nobody can watch what is not there.
 	return nil
 }
 
 // LoadMove returns the note of the attachment, ErrNoCheckpoint if there is none, or ErrTorn for a file that this relink
 // cannot read.
-func (s *Store) LoadMove(containerID, ifName string) (m Move, err error) {
-	path := s.movePath(containerID, ifName)
-	if err = loadNote(path, &m); err == nil && (m.Attachment.ContainerID != containerID || m.Attachment.IfName != ifName) {
+func (s *Store) LoadMove(key attachment.Key) (m Move, err error) {
+	path := s.movePath(key)
+	if err = loadNote(path, &m); err == nil && !m.Attachment.SameInterface(key) {
 		err = fmt.Errorf("%s: %w: it is that of %s", path, ErrTorn, m.Attachment)
 	}
 	if errors.Is(err, ErrTorn) {
@@ -104,11 +100,11 @@ func (s *Store) Moves() ([]Move, error) { return s.moves("*") }
 
 // moves is Moves for the sandboxes of the pattern.
 func (s *Store) moves(containerIDs string) (moves []Move, err error) {
-	paths, _ := filepath.Glob(filepath.Join(s.movesDir(), containerIDs, "[^.]*"+suffix)) // Only a bad pattern is an error.
+	paths, _ := filepath.Glob(filepath.Join(s.dir, movingDir, containerIDs, "[^.]*"+suffix)) // Only a bad pattern is an error.
 	var errs []error
 	for _, path := range paths {
 		dir, file := filepath.Split(path)
-		m, err := s.LoadMove(filepath.Base(dir), strings.TrimSuffix(file, suffix))
+		m, err := s.LoadMove(attachment.Key{ContainerID: filepath.Base(dir), IfName: strings.TrimSuffix(file, suffix)})
 		switch {
 		case errors.Is(err, ErrNoCheckpoint): // Forgotten since the directory was read.
 		case err != nil:
@@ -121,8 +117,8 @@ func (s *Store) moves(containerIDs string) (moves []Move, err error) {
 }
 
 // ForgetMove removes the note of the attachment. None is no error.
-func (s *Store) ForgetMove(containerID, ifName string) error {
-	path := s.movePath(containerID, ifName)
+func (s *Store) ForgetMove(key attachment.Key) error {
+	path := s.movePath(key)
 	if err := statefile.Remove(path); err != nil {
 		return fmt.Errorf("forget the move: %w", err)
 	}
@@ -130,8 +126,11 @@ func (s *Store) ForgetMove(containerID, ifName string) error {
 	return nil
 }
 
-func (s *Store) movePath(containerID, ifName string) string {
-	return filepath.Join(s.movesDir(), containerID, ifName+suffix)
+// MovesPath is the path of the directory that has the notes of the sandbox. MovesPath("") is that of all.
+func (s *Store) MovesPath(containerID string) string {
+	return filepath.Join(s.dir, movingDir, containerID)
 }
 
-func (s *Store) movesDir() string { return filepath.Join(s.dir, movingDir) }
+func (s *Store) movePath(key attachment.Key) string {
+	return filepath.Join(s.MovesPath(key.ContainerID), key.IfName+suffix)
+}

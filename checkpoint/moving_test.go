@@ -44,11 +44,11 @@ func TestNotesOfMoves(t *testing.T) {
 		t.Error(all, err)
 	}
 	for range 2 { // None is no error.
-		if err := s.ForgetMove("b", "eth0"); err != nil {
+		if err := s.ForgetMove(attachment.Key{ContainerID: "b", IfName: "eth0"}); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := s.LoadMove("b", "eth0"); !errors.Is(err, ErrNoCheckpoint) {
+	if _, err := s.LoadMove(attachment.Key{ContainerID: "b", IfName: "eth0"}); !errors.Is(err, ErrNoCheckpoint) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(s.Dir(), ".moving", "b")); !os.IsNotExist(err) {

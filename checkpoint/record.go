@@ -48,8 +48,25 @@ type Record struct {
 // HasOldParent says that the parent, as it is now, has another index than in the record. Whoever built the interface on
 // it has not written so, and may not have told the neighbours its addresses.
 func (r Record) HasOldParent(parents []netstate.Device) bool {
-	recorded := r.Interface.Parents
-	return !r.Interface.ParentsInSandbox && len(recorded) > 0 && len(parents) > 0 && recorded[0].IfIndex != 0 && recorded[0].IfIndex != parents[0].IfIndex
+	recorded := HostParents(r.Interface)
+	return len(recorded) > 0 && len(parents) > 0 && recorded[0].IfIndex != 0 && recorded[0].IfIndex != parents[0].IfIndex
+}
+
+// HostParents returns the devices of the host that the interface is on, the nearest first. A NIC, and an interface on another one of the
+// sandbox, are on none.
+func HostParents(i netstate.Interface) []netstate.Device {
+	if i.ParentsInSandbox || i.Link.Kind == netstate.KindNIC {
+		return nil
+	}
+	return i.Parents
+}
+
+// Base returns the lowest device of a chain of parents, none for an empty chain.
+func Base(parents []netstate.Device) (base netstate.Device) {
+	if len(parents) > 0 {
+		base = parents[len(parents)-1]
+	}
+	return base
 }
 
 // CNI is what the runtime gave and got: the same JSON, but not byte for byte.

@@ -61,8 +61,8 @@ func (s *Store) Dir() string { return s.dir }
 
 func (s *Store) sandboxDir(containerID string) string { return filepath.Join(s.dir, containerID) }
 
-func (s *Store) path(containerID, ifName string) string {
-	return filepath.Join(s.sandboxDir(containerID), ifName+suffix)
+func (s *Store) path(key attachment.Key) string {
+	return filepath.Join(s.sandboxDir(key.ContainerID), key.IfName+suffix)
 }
 
 // Save replaces the attachment's checkpoint by the record. If it returns nil, the record is on the
@@ -71,7 +71,7 @@ func (s *Store) Save(r Record) error {
 	if name := r.Interface.Link.Name; kernel.IsTemporaryName(name) {
 		return fmt.Errorf("save the checkpoint of %s: %s is a name for a moment: %w", r.Attachment, name, ErrUnfinishedMove)
 	}
-	path := s.path(r.Attachment.ContainerID, r.Attachment.IfName)
+	path := s.path(r.Attachment)
 	// The lock keeps RenewIndices away, so that the number of steps is right at the moment when the record is in its place.
 	lock, err := s.lockNodeFile(context.Background(), savesLock, flock.Shared)
 	if err != nil {
@@ -101,7 +101,8 @@ func (s *Store) Save(r Record) error {
 // Load returns the attachment's record. Its errors are ErrNoCheckpoint, ErrTorn, ErrVersion, or those of
 // reading the file.
 func (s *Store) Load(containerID, ifName string) (Record, error) {
-	path := s.path(containerID, ifName)
+	key := attachment.Key{ContainerID: containerID, IfName: ifName}
+	path := s.path(key)
 	b, file, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Record{}, fmt.Errorf("%s: %w", path, ErrNoCheckpoint)
@@ -110,7 +111,7 @@ func (s *Store) Load(containerID, ifName string) (Record, error) {
 		return Record{}, err
 	}
 	r, err := Decode(b)
-	if err == nil && (r.Attachment.ContainerID != containerID || r.Attachment.IfName != ifName) {
+	if err == nil && !r.Attachment.SameInterface(key) {
 		err = fmt.Errorf("%w: it is that of %s", ErrTorn, r.Attachment)
 	}
 	if errors.Is(err, ErrTorn) {
@@ -126,13 +127,12 @@ func (s *Store) Load(containerID, ifName string) (Record, error) {
 
 // Reload returns the record as it is now. If nothing was written since r was read, that is r itself.
 func (s *Store) Reload(r Record) (Record, error) {
-	containerID, ifName := r.Attachment.ContainerID, r.Attachment.IfName
 	if r.IndexSteps == s.indexSteps().count() {
-		if info, err := os.Stat(s.path(containerID, ifName)); err == nil && isSame(info, r.file) {
+		if info, err := os.Stat(s.path(r.Attachment)); err == nil && isSame(info, r.file) {
 			return r, nil
 		}
 	}
-	return s.Load(containerID, ifName)
+	return s.Load(r.Attachment.ContainerID, r.Attachment.IfName)
 }
 
 func readFile(path string) ([]byte, fs.FileInfo, error) {
@@ -156,7 +156,7 @@ func readFile(path string) ([]byte, fs.FileInfo, error) {
 // Forget removes the attachment's checkpoint, whatever its state is. None is no error.
 func (s *Store) Forget(containerID, ifName string) error {
 	failpoint.Here("before forgetting")
-	err := statefile.Remove(s.path(containerID, ifName))
+	err := statefile.Remove(s.path(attachment.Key{ContainerID: containerID, IfName: ifName}))
 	failpoint.Here("forgotten")
 	if err != nil {
 		return fmt.Errorf("forget checkpoint: %w", err)
@@ -178,12 +178,9 @@ func (s *Store) List() ([]Record, []Unreadable, error) {
 
 // list is List. It reads no file again that is as it was when a record was read from it: read has those by their paths.
 func (s *Store) list(read map[string]Record) ([]Record, []Unreadable, error) {
-	sandboxes, err := os.ReadDir(s.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil
-	}
+	sandboxes, err := listDir(s.dir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("list checkpoints: %w", err)
+		return nil, nil, err
 	}
 	sandboxes = slices.DeleteFunc(sandboxes, func(d fs.DirEntry) bool {
 		return !d.IsDir() || attachment.ValidateName(d.Name()) != nil
@@ -209,7 +206,7 @@ func (s *Store) list(read map[string]Record) ([]Record, []Unreadable, error) {
 func (s *Store) ListSandbox(containerID string, previous ...Record) (records []Record, unreadable []Unreadable) {
 	read := make(map[string]Record, len(previous))
 	for _, r := range previous {
-		read[s.path(containerID, r.Attachment.IfName)] = r
+		read[s.path(r.Attachment)] = r
 	}
 	return s.listSandbox(containerID, read)
 }
@@ -228,13 +225,16 @@ func (s *Store) listSandbox(containerID string, read map[string]Record) (records
 		if !ok || isTemporary(f.Name()) {
 			continue
 		}
-		r := read[s.path(containerID, ifName)]
-		r.Attachment.ContainerID, r.Attachment.IfName = containerID, ifName
+		key := attachment.Key{ContainerID: containerID, IfName: ifName}
+		r, known := read[s.path(key)]
+		if !known {
+			r.Attachment = key
+		}
 		r, err := s.Reload(r)
 		switch {
 		case errors.Is(err, ErrNoCheckpoint): // Forgotten since the directory was read.
 		case err != nil:
-			unreadable = append(unreadable, s.Unreadable(containerID, ifName, err))
+			unreadable = append(unreadable, s.unreadable(key, err))
 		default:
 			r.hasLeftovers = littered
 			records = append(records, r)

@@ -32,15 +32,15 @@ func (u Unreadable) Attachment() attachment.Key {
 	return attachment.Key{Network: cmp.Or(u.Partial.Attachment.Network, NetworkUnknown), ContainerID: u.ContainerID, IfName: u.IfName}
 }
 
-// Unreadable returns what is known of a checkpoint for which Load returned err.
-func (s *Store) Unreadable(containerID, ifName string, err error) Unreadable {
-	u := Unreadable{ContainerID: containerID, IfName: ifName, Err: err}
-	b, file, readErr := readFile(s.path(containerID, ifName))
+// unreadable returns what is known of a checkpoint for which Load returned err.
+func (s *Store) unreadable(key attachment.Key, err error) Unreadable {
+	u := Unreadable{ContainerID: key.ContainerID, IfName: key.IfName, Err: err}
+	b, file, readErr := readFile(s.path(key))
 	if readErr != nil {
 		return u
 	}
 	u.file = file
-	if partial := decodePartial(b); partial.Attachment.ContainerID == containerID && partial.Attachment.IfName == ifName {
+	if partial := decodePartial(b); partial.Attachment.SameInterface(key) {
 		u.Partial = partial
 	}
 	return u
@@ -61,7 +61,7 @@ func decodePartial(b []byte) (partial Record) {
 	return partial
 }
 
-// partialFormat accepts what strictFormat does, and unknown fields.
+// partialFormat allows what a runtime may have given and what Encode keeps as it is, and unknown fields.
 var partialFormat = jsonv2.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
 // wholeMembers returns the members of the next object, up to the first one that is not whole. Of the interface each whole member counts.

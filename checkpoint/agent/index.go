@@ -63,9 +63,10 @@ func newIndex(store *checkpoint.Store, onRead func(before, after indexedSandbox)
 	}, nil
 }
 
-// watchRoot watches the store's directory. It makes the directory if it is missing.
+// watchRoot watches the store's directory, and those of its notes. It makes what is missing.
 func (x *index) watchRoot() error {
-	err := os.MkdirAll(filepath.Dir(x.store.IndicesPath()), 0o700) // The store's directory is above.
+	restoring, moving := filepath.Dir(x.store.IndicesPath()), x.store.MovesPath("")
+	err := cmp.Or(os.MkdirAll(restoring, 0o700), os.MkdirAll(moving, 0o700)) // The store's directory is above both.
 	if err == nil {
 		x.root, err = os.Stat(x.store.Dir())
 	}
@@ -75,7 +76,7 @@ func (x *index) watchRoot() error {
 		}
 	}
 	if err == nil {
-		err = errors.Join(x.watch(x.store.Dir()), x.watch(filepath.Dir(x.store.IndicesPath())))
+		err = errors.Join(x.watch(x.store.Dir()), x.watch(restoring), x.watch(moving))
 	}
 	if err != nil {
 		x.root = nil
@@ -137,8 +138,8 @@ func (x *index) listen(watcher *fsnotify.Watcher) {
 				return
 			}
 			switch id, name := x.containerIDOf(e.Name), filepath.Clean(e.Name); {
-			case name == x.store.IndicesPath(), name == filepath.Dir(x.store.IndicesPath()):
-				x.markAll() // The indices of any record can be others now.
+			case name == x.store.IndicesPath(), name == filepath.Dir(x.store.IndicesPath()), name == x.store.MovesPath(""):
+				x.markAll() // The indices of any record can be others now, or the directory is another one.
 			case name == filepath.Clean(x.store.Dir()) && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)):
 				x.markAll()
 			case id != "":
@@ -153,11 +154,11 @@ func (x *index) listen(watcher *fsnotify.Watcher) {
 	}
 }
 
-// containerIDOf returns the container ID of the sandbox whose checkpoint or directory has the path. It returns "" for any
-// other path.
+// containerIDOf returns the container ID of the sandbox whose checkpoint, note of a move or directory has the path. It
+// returns "" for any other path.
 func (x *index) containerIDOf(path string) string {
 	dir, name := filepath.Split(path)
-	if dir = filepath.Clean(dir); dir != filepath.Clean(x.store.Dir()) {
+	if dir = filepath.Clean(dir); dir != filepath.Clean(x.store.Dir()) && dir != x.store.MovesPath("") {
 		if strings.HasPrefix(name, ".") { // This is the lock, or a file that is still being written.
 			return ""
 		}
@@ -231,6 +232,9 @@ func (x *index) readSandbox(id string) (indexedSandbox, error) {
 	err := x.watch(filepath.Join(x.store.Dir(), id))
 	if errors.Is(err, fs.ErrNotExist) || !x.store.InUse(id) {
 		return indexedSandbox{id: id}, nil
+	}
+	if moves := x.watch(x.store.MovesPath(id)); !errors.Is(moves, fs.ErrNotExist) {
+		err = errors.Join(err, moves)
 	}
 	if err != nil {
 		err = fmt.Errorf("watch the checkpoints of %s: %w", id, err)

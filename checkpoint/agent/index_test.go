@@ -111,6 +111,29 @@ func TestRenewedIndicesAreRead(t *testing.T) {
 	}
 }
 
+// A note of a move is read as soon as it is there, also after somebody has removed the directory of all notes.
+func TestNotesOfMovesAreRead(t *testing.T) {
+	store := checkpoint.OpenStore(t.TempDir())
+	x := must(newIndex(store, func(_, _ indexedSandbox) {}))(t)
+	must(0, x.readChanges())(t)
+	defer x.close()
+	for _, id := range []string{"c1", "c2"} {
+		must(0, os.Mkdir(filepath.Join(store.Dir(), id), 0o700))(t)
+		readNext(t, x)
+		must(0, store.SaveMove(checkpoint.Move{Attachment: attachment.Key{Network: "lan", ContainerID: id, IfName: "eth0"}, State: checkpoint.MoveBegun}))(t)
+		for deadline := time.Now().Add(10 * time.Second); !x.sandboxes[id].moving && time.Now().Before(deadline); {
+			readNext(t, x)
+		}
+		if !x.sandboxes[id].moving {
+			t.Fatalf("nobody has read the note of %s", id)
+		}
+		must(0, os.RemoveAll(store.MovesPath("")))(t)
+		for x.sandboxes[id].moving {
+			readNext(t, x)
+		}
+	}
+}
+
 func readNext(t *testing.T, x *index) {
 	t.Helper()
 	select {

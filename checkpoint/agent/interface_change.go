@@ -85,12 +85,7 @@ func (f *lostInterface) block(reason string, instant time.Time) {
 }
 
 // reason says why the interface is stuck.
-func (f *lostInterface) reason() string {
-	if f.blocked != "" {
-		return f.blocked
-	}
-	return f.failure
-}
+func (f *lostInterface) reason() string { return cmp.Or(f.blocked, f.failure) }
 
 // stuckAt is when a blocked interface becomes stuck. It is zero if the interface is not blocked, or if the observer
 // knows.

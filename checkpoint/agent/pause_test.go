@@ -110,7 +110,7 @@ func TestTheAgentDeletesWhatAMoveHasReplaced(t *testing.T) {
 	}
 	within(t, patience, "nothing is left of the move", func() bool {
 		there, err := sandbox.Exists("rlnk40000001")
-		m, noteErr := n.store.LoadMove(p.key.ContainerID, "eth0")
+		m, noteErr := n.store.LoadMove(p.key)
 		return err == nil && !there && noteErr == nil && m.State == checkpoint.MoveDone
 	})
 }

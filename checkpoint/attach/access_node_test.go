@@ -14,6 +14,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relink-cni/relink/checkpoint/hostends"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/test/fresh"
@@ -107,8 +108,14 @@ func (p *accessPod) end(t *testing.T) {
 // expectClean expects that no attachment has left anything, neither in the host nor in the sandbox.
 func (n *accessNode) expectClean(t *testing.T, when, netns string) {
 	t.Helper()
-	if found := testnode.AccessLeft(t); len(found) > 0 {
+	if found := testnode.AccessLeftByDEL(t); len(found) > 0 {
 		t.Errorf("%s, the host still has %v", when, found)
+	}
+	if _, err := hostends.Sweep(t.Context(), n.Store, false); err != nil {
+		t.Errorf("%s, sweep: %v", when, err)
+	}
+	if found := testnode.AccessLeft(t); len(found) > 0 {
+		t.Errorf("%s and a sweep, the host still has %v", when, found)
 	}
 	n.expectNothing(t, netns)
 }
@@ -145,7 +152,7 @@ func TestNodeAndPodTalkByHostAccess(t *testing.T) {
 // nodesSysctls are all sysctls of the network but those of relink's own devices, and some that change by themselves.
 func nodesSysctls(t *testing.T) []string {
 	t.Helper()
-	return strings.Split(fresh.Run(t, "", `grep -rs . /proc/sys/net | grep -v -e '/rl[0-9a-f]*/' -e nf_conntrack_count -e /random/ -e sunrpc | sort`), "\n")
+	return strings.Split(fresh.Run(t, "", `grep -rs . /proc/sys/net | grep -v -e '/rlm\?[0-9a-f]*/' -e nf_conntrack_count -e /random/ -e sunrpc | sort`), "\n")
 }
 
 // setSysctl sets key=value for all devices of IPv4, and for new ones.
@@ -268,7 +275,7 @@ const allOfIt = `, "hostAccess": {"preserveSource": true, "masquerade": true, "s
 func TestCheckNamesWhatIsWrongWithHostAccess(t *testing.T) {
 	n := newAccessNode(t)
 	p := n.added(t, "c1", allOfIt)
-	host := hostaccess.HostName(attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"})
+	host := hostaccess.HostName(attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}, true)
 	for _, s := range []struct {
 		name, netns, change, want string
 		cuts                      bool
@@ -288,7 +295,7 @@ func TestCheckNamesWhatIsWrongWithHostAccess(t *testing.T) {
 		{"table in the pod", p.netns, "ip route flush table 1140", "host0: route 0.0.0.0/0", true},
 		{
 			"rule of iptables in the pod", p.netns, "iptables -t mangle -D RELINK-HOST-OUT 1",
-			"rules of iptables for IPv4 in the sandbox: rule is missing in RELINK-HOST-OUT", false,
+			"rules of iptables for IPv4 in the sandbox: the rules of RELINK-HOST-OUT are not as they should be", false,
 		},
 		{
 			"jump in the pod", p.netns, "ip6tables -t mangle -F PREROUTING",
@@ -311,7 +318,7 @@ func TestCheckNamesWhatIsWrongWithHostAccess(t *testing.T) {
 		})
 	}
 	for _, s := range []struct{ change, want string }{
-		{"iptables -t nat -F RELINK-MASQUERADE", "IPv4 in the host: rule is missing in RELINK-MASQUERADE"},
+		{"iptables -t nat -F RELINK-MASQUERADE", "rules of iptables for IPv4 in the host: the rules of RELINK-MASQUERADE are not as they should be"},
 		{"nft flush ruleset", "IPv4 in the host: chain RELINK-MASQUERADE is missing"},
 		{"ip6tables -t nat -F; ip6tables -t nat -X", "IPv6 in the host: chain RELINK-MASQUERADE is missing"},
 	} {
@@ -328,7 +335,7 @@ func TestCheckNamesWhatIsWrongWithHostAccess(t *testing.T) {
 }
 
 func TestFailedAddWithHostAccessLeavesNothing(t *testing.T) {
-	name := hostaccess.HostName(attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"})
+	name := hostaccess.HostName(attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}, true)
 	for what, s := range map[string]struct {
 		// before is done in the sandbox, inHost in the host, and then undone.
 		before, inHost, undo, keys string
@@ -510,7 +517,7 @@ func TestResultOfAddHasTheHostsEnd(t *testing.T) {
 	if err := json.Unmarshal([]byte(p.result), &result); err != nil {
 		t.Fatal(err)
 	}
-	name := hostaccess.HostName(attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"})
+	name := hostaccess.HostName(attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}, false)
 	want := []*current.Interface{
 		{Name: "eth0", Mac: macOf(t, p.netns, "eth0"), Mtu: 1500, Sandbox: p.netns},
 		{Name: name, Mac: macOf(t, "", name), Mtu: 1500},
@@ -537,20 +544,20 @@ func macOf(t *testing.T, netns, name string) string {
 // Somebody took the key out of the configuration, or the runtime does not know the one of the ADD.
 func TestDelOfAnOldConfigurationTakesHostAccess(t *testing.T) {
 	for name, s := range map[string]struct {
-		lose func(n *accessNode) error
 		keys string
+		lose func(n *accessNode) error
 	}{
-		"with its checkpoint":    {func(*accessNode) error { return nil }, ""},
-		"without its checkpoint": {func(n *accessNode) error { return n.Store.Forget("c1", "eth0") }, ""},
-		"without the store":      {func(n *accessNode) error { return os.RemoveAll(n.Store.Dir()) }, allOfIt},
+		"with its checkpoint":    {allOfIt, func(*accessNode) error { return nil }},
+		"without its checkpoint": {allOfIt, func(n *accessNode) error { return n.Store.Forget("c1", "eth0") }},
+		"without the store":      {plainAccess, func(n *accessNode) error { return os.RemoveAll(n.Store.Dir()) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newAccessNode(t)
-			p := n.added(t, "c1", allOfIt)
+			p := n.added(t, "c1", s.keys)
 			if err := s.lose(n); err != nil {
 				t.Fatal(err)
 			}
-			code, msg, _ := n.code(t, "DEL", "c1", p.netns, s.keys)
+			code, msg, _ := n.code(t, "DEL", "c1", p.netns, "")
 			expectCode(t, "DEL", code, msg, 0, "")
 			n.expectClean(t, "after DEL", p.netns)
 		})
@@ -611,7 +618,7 @@ func (c chainedAccess) callAll(t *testing.T, command, netns, result string) stri
 			want := result
 			if name == "relink-host-access" {
 				// The host's end comes last, as with relink-macvlan.
-				host := hostaccess.HostName(attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"})
+				host := hostaccess.HostName(attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}, true)
 				// An older ip says on stderr that it cannot name the sandbox of the other end.
 				mac := strings.TrimSpace(fresh.Run(t, "", "ip -o link show "+host+" 2>/dev/null | sed 's/.*link.ether \\([^ ]*\\).*/\\1/'"))
 				var all map[string]any

@@ -16,15 +16,16 @@ import (
 	"github.com/relink-cni/relink/checkpoint/parents"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/failpoint"
+	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/ipam/delegate"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// dadTimeout bounds the wait for duplicate address detection. The reference plugins have the same
-// limit.
-const dadTimeout = 5 * time.Second
+// dadTimeout bounds the wait for duplicate address detection, which takes a second or two. When hundreds of pods come at once, the kernel
+// is late with it.
+const dadTimeout = flock.DefaultTimeout
 
 // Add attaches the sandbox. If a step fails, the earlier ones are taken back.
 func (p Plugin) Add(args *skel.CmdArgs) error {
@@ -36,50 +37,23 @@ func (p Plugin) Add(args *skel.CmdArgs) error {
 }
 
 // addInterface builds the interface, gets its addresses, configures it, saves the checkpoint and prints the result.
-func (c *call) addInterface() (err error) {
-	if err := c.checkKey(); err != nil {
-		return err
-	}
+func (c *call) addInterface() error {
 	// Nothing is built for which nobody can give addresses.
 	if err := c.ipam.Find(); err != nil {
 		return err
 	}
-	ctx := context.Background()
-	unlock, err := c.lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-
-	add := &addition{call: c}
-	if add.sandbox, err = c.openSandbox(); err != nil {
-		return err
-	}
-	defer add.sandbox.Close()
-	if add.host, err = kernel.OpenHost(); err != nil {
-		return err
-	}
-	defer add.host.Close()
-	if err := add.checkSandbox(); err != nil {
-		return err
-	}
-	if add.parentLock, err = c.lockParents(ctx); err != nil {
-		return err
-	}
-	defer add.parentLock.Release()
-	defer func() {
-		if err != nil {
-			err = cniplugin.Join(err, add.undo.Run())
+	return c.attach(func(ctx context.Context, undo *cniplugin.Undo) error {
+		add := &addition{call: c, undo: undo}
+		if err := add.checkSandbox(); err != nil {
+			return err
 		}
-	}()
-	return add.run(ctx)
+		return add.run(ctx)
+	})
 }
 
 // addition is the state of an ADD.
 type addition struct {
 	*call
-	host, sandbox *kernel.Namespace
-	parentLock    *checkpoint.ParentLock
 	// devices are those of the host that the interface is stacked on. They are nil if a sandbox has its master.
 	devices netstate.Devices
 	// repeated says that there was an earlier ADD of this attachment, as far as anybody can tell.
@@ -91,12 +65,12 @@ type addition struct {
 	index  int
 	// access is the path between the pod and its node, nil for none.
 	access *hostaccess.Access
-	undo   cniplugin.Undo
+	undo   *cniplugin.Undo
 }
 
 // checkSandbox refuses the host's own namespace, and a sandbox that has the interface. It reads the checkpoint of an earlier ADD.
 func (a *addition) checkSandbox() error {
-	if a.sandbox.CheckSame(a.host.Identity()) == nil {
+	if a.isHost() {
 		return cniplugin.Error(types.ErrInvalidNetNS, "CNI_NETNS: %q is the host's own namespace", a.args.Netns)
 	}
 	exists, err := a.sandbox.Exists(a.args.IfName)
@@ -148,7 +122,7 @@ func (a *addition) run(ctx context.Context) error {
 		return fmt.Errorf("capture: %w", err)
 	}
 	if a.HostAccess != nil {
-		if a.access, err = a.addHostAccess(ctx, a.host, a.sandbox, live, &a.undo); err != nil {
+		if a.access, err = a.addHostAccess(ctx, live, a.undo); err != nil {
 			return err
 		}
 	}
@@ -334,16 +308,16 @@ func (a *addition) save(ctx context.Context, result *current.Result, live netsta
 	}
 	live.Settings = settings(live.Addresses)
 	a.undo.Push("checkpoint", a.restoreCheckpoint)
-	return a.store.Save(a.record(ctx, a.sandbox, live, a.access, raw))
+	return a.store.Save(a.record(ctx, live, a.access, raw))
 }
 
 // record is what the checkpoint has of the attachment.
-func (c *call) record(ctx context.Context, sandbox *kernel.Namespace, live netstate.Interface, access *hostaccess.Access, result []byte) checkpoint.Record {
+func (c *call) record(ctx context.Context, live netstate.Interface, access *hostaccess.Access, result []byte) checkpoint.Record {
 	return checkpoint.Record{
 		Attachment: c.key(),
 		Pod:        c.env.Pod,
 		Owner:      c.ipam.Owner(ctx),
-		Namespace:  sandbox.Identity(),
+		Namespace:  c.sandbox.Identity(),
 		Interface:  live,
 		HostAccess: access,
 		CNI:        checkpoint.CNI{Config: c.args.StdinData, Result: result},

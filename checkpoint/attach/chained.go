@@ -22,39 +22,27 @@ import (
 // addChained remembers the interface as it is now and prints prevResult as it came, even with parts that relink does not know. If an interface cannot be
 // remembered, the pod starts all the same: addChained says so on stderr and writes nothing. Host access needs a
 // checkpoint, so relink-host-access fails then.
-func (c *call) addChained() (err error) {
+func (c *call) addChained() error {
 	if c.PrevResult == nil {
 		return netconf.NoInterface(c.plugin.Name)
 	}
 	if _, err := c.Previous(); err != nil {
 		return err
 	}
-	if err := c.checkKey(); err != nil {
-		return err
-	}
-	unlock, err := c.lock(context.Background())
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	var undo cniplugin.Undo
-	defer func() {
-		if err != nil {
-			err = cniplugin.Join(err, undo.Run())
+	return c.attach(func(ctx context.Context, undo *cniplugin.Undo) (err error) {
+		if err := c.saveCheckpoint(ctx, undo); err != nil {
+			return err
 		}
-	}()
-	if err := c.saveCheckpoint(&undo); err != nil {
-		return err
-	}
-	failpoint.Here("before printing")
-	defer failpoint.Here("after printing")
-	if c.hostEnd != nil {
-		if c.PrevResult, err = withInterface(c.PrevResult, c.hostEnd); err != nil {
-			return fmt.Errorf("prevResult: %w", err)
+		failpoint.Here("before printing")
+		defer failpoint.Here("after printing")
+		if c.hostEnd != nil {
+			if c.PrevResult, err = withInterface(c.PrevResult, c.hostEnd); err != nil {
+				return fmt.Errorf("prevResult: %w", err)
+			}
 		}
-	}
-	_, err = fmt.Fprintf(os.Stdout, "%s\n", c.PrevResult)
-	return err
+		_, err = fmt.Fprintf(os.Stdout, "%s\n", c.PrevResult)
+		return err
+	})
 }
 
 // withInterface adds an interface at the end of those of a result: its addresses name interfaces by their index. What relink does not
@@ -81,19 +69,8 @@ func withInterface(result cniplugin.Result, iface *current.Interface) (cniplugin
 }
 
 // saveCheckpoint saves the checkpoint, or says why there is none.
-func (c *call) saveCheckpoint(undo *cniplugin.Undo) error {
-	sandbox, err := c.openSandbox()
-	if err != nil {
-		return err
-	}
-	defer sandbox.Close()
-	// It is held until the checkpoint that names the parents is saved.
-	shared, err := c.lockParents(context.Background())
-	if err != nil {
-		return err
-	}
-	defer shared.Release()
-	live, err := capture(sandbox, c.args.IfName, kernel.CheckpointExtent)
+func (c *call) saveCheckpoint(ctx context.Context, undo *cniplugin.Undo) error {
+	live, err := c.capture(c.args.IfName, kernel.CheckpointExtent)
 	if err == nil {
 		err = checkDescribable(live)
 	}
@@ -110,17 +87,12 @@ func (c *call) saveCheckpoint(undo *cniplugin.Undo) error {
 	if err != nil {
 		return fmt.Errorf("capture: %w", err)
 	}
-	record := c.record(context.Background(), sandbox, live, c.earlierAccess(sandbox), c.PrevResult)
+	record := c.record(ctx, live, c.earlierAccess(), c.PrevResult)
 	if c.HostAccess != nil && record.HostAccess != nil {
 		return cniplugin.ConfigError("type", c.plugin.Name, "the pod has host access already, by an earlier plugin of the list: keep it once")
 	}
 	if c.HostAccess != nil {
-		host, err := kernel.OpenHost()
-		if err != nil {
-			return err
-		}
-		defer host.Close()
-		if record.HostAccess, err = c.addHostAccess(context.Background(), host, sandbox, live, undo); err != nil {
+		if record.HostAccess, err = c.addHostAccess(ctx, live, undo); err != nil {
 			return err
 		}
 		c.hostEnd = hostEnd(record.HostAccess)
@@ -129,14 +101,14 @@ func (c *call) saveCheckpoint(undo *cniplugin.Undo) error {
 	if err := c.store.Save(record); err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
-	c.store.EndDetach(sandbox.Identity(), c.args.IfName)
-	return c.forgetUnnamed(sandbox)
+	c.store.EndDetach(c.sandbox.Identity(), c.args.IfName)
+	return c.forgetUnnamed()
 }
 
 // earlierAccess returns the host access that relink-host-access gave before in the same list, nil for none.
-func (c *call) earlierAccess(sandbox *kernel.Namespace) *hostaccess.Access {
+func (c *call) earlierAccess() *hostaccess.Access {
 	r, err := c.store.Load(c.args.ContainerID, c.args.IfName)
-	if err != nil || sandbox.CheckSame(r.Namespace) != nil {
+	if err != nil || c.sandbox.CheckSame(r.Namespace) != nil {
 		return nil
 	}
 	return r.HostAccess
@@ -153,8 +125,8 @@ func checkDescribable(live netstate.Interface) error {
 // forgetUnnamed removes the checkpoint that `relink capture` wrote of the same interface without
 // knowing its container ID. A capture can do that between the interface plugin's ADD and this one,
 // or after a killed ADD.
-func (c *call) forgetUnnamed(sandbox *kernel.Namespace) error {
-	id := checkpoint.UnnamedID(sandbox.Identity())
+func (c *call) forgetUnnamed() error {
+	id := checkpoint.UnnamedID(c.sandbox.Identity())
 	// A capture that is about to write it already has the lock, and so the directory. A later one
 	// sees the note of a DEL, or the ADD's hold on the parents.
 	if !c.store.InUse(id) {
@@ -171,18 +143,16 @@ func (c *call) forgetUnnamed(sandbox *kernel.Namespace) error {
 // beginDetach makes sure that no `relink capture` remembers the interface anew before the interface
 // plugin has deleted it.
 func (c *call) beginDetach(recorded *checkpoint.Record) error {
-	sandbox, err := c.openDelNamespace(recorded)
-	if err != nil || sandbox == nil {
+	if err := c.openRecorded(recorded); err != nil || c.sandbox == nil {
 		return nil //nolint:nilerr // It is gone, and the interface with it.
 	}
-	defer sandbox.Close()
-	return cniplugin.Join(c.noteDetach(sandbox), kernel.DeleteUnfinished(sandbox))
+	return cniplugin.Join(c.noteDetach(), kernel.DeleteUnfinished(c.sandbox))
 }
 
 // noteDetach forgets what a capture may have remembered of an interface that is about to be deleted.
 // It makes sure that no capture remembers it anew.
-func (c *call) noteDetach(sandbox *kernel.Namespace) error {
+func (c *call) noteDetach() error {
 	// If nothing can be written, nobody can write a checkpoint either.
-	_ = c.store.BeginDetach(sandbox.Identity(), c.args.IfName)
-	return c.forgetUnnamed(sandbox)
+	_ = c.store.BeginDetach(c.sandbox.Identity(), c.args.IfName)
+	return c.forgetUnnamed()
 }

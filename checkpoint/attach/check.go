@@ -27,17 +27,16 @@ func (p Plugin) Check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	sandbox, err := c.openSandbox()
-	if err != nil {
+	defer c.close()
+	if err := c.open(); err != nil {
 		return err
 	}
-	defer sandbox.Close()
 	result, err := c.prevResult()
 	if err != nil {
 		return err
 	}
 	recorded, err := c.recorded()
-	if p.isChained() && isUnrecordable(sandbox, args.IfName, err) {
+	if p.isChained() && c.isUnrecordable(err) {
 		return nil
 	}
 	if err != nil {
@@ -47,7 +46,7 @@ func (p Plugin) Check(args *skel.CmdArgs) error {
 	if !p.isChained() {
 		differences = resultDifferences(args, result)
 	}
-	compared, err := c.compare(sandbox, recorded, result)
+	compared, err := c.compare(recorded, result)
 	if err != nil {
 		return err
 	}
@@ -55,12 +54,12 @@ func (p Plugin) Check(args *skel.CmdArgs) error {
 }
 
 // isUnrecordable says that there is no checkpoint because the interface cannot be remembered.
-func isUnrecordable(sandbox *kernel.Namespace, ifName string, err error) bool {
+func (c *call) isUnrecordable(err error) bool {
 	coded := new(types.Error)
 	if !errors.As(err, &coded) || coded.Code != types.ErrUnknownContainer {
 		return false
 	}
-	_, err = capture(sandbox, ifName, kernel.Extent{})
+	_, err = c.capture(c.args.IfName, kernel.Extent{})
 	return errors.Is(err, kernel.ErrUnsupported) || errors.Is(err, kernel.ErrNoDevice)
 }
 
@@ -73,21 +72,21 @@ func differsError(ifName string, differences []string) error {
 }
 
 // compare returns what CHECK has to report of the interface and of its host access.
-func (c *call) compare(sandbox *kernel.Namespace, recorded checkpoint.Record, result *current.Result) ([]string, error) {
-	wanted, err := c.store.Effective(recorded, sandbox.Exists)
+func (c *call) compare(recorded checkpoint.Record, result *current.Result) ([]string, error) {
+	wanted, err := c.store.Effective(recorded, c.sandbox.Exists)
 	if err != nil {
 		return nil, err
 	}
 	recorded.Interface = wanted
-	live, err := c.captureRecorded(sandbox, recorded)
+	live, err := c.captureRecorded(recorded)
 	if err != nil {
 		return nil, err
 	}
-	addresses, err := sandbox.LocalAddresses()
+	addresses, err := c.sandbox.LocalAddresses()
 	if err != nil {
 		return nil, err
 	}
-	access, err := c.checkAccess(sandbox, recorded)
+	access, err := c.checkAccess(recorded)
 	return append(differences(c.args.IfName, recorded.Interface, live, addresses, result), access...), err
 }
 
@@ -104,24 +103,19 @@ func (c *call) recorded() (checkpoint.Record, error) {
 }
 
 // captureRecorded captures the interface. It fails if the sandbox is not the recorded one.
-func (c *call) captureRecorded(sandbox *kernel.Namespace, recorded checkpoint.Record) (netstate.Interface, error) {
-	if err := sandbox.CheckSame(recorded.Namespace); err != nil {
+func (c *call) captureRecorded(recorded checkpoint.Record) (netstate.Interface, error) {
+	if err := c.sandbox.CheckSame(recorded.Namespace); err != nil {
 		return netstate.Interface{}, cniplugin.Error(cniplugin.CodeDiffers, "namespace %s: %v", c.args.Netns, err)
 	}
-	live, err := capture(sandbox, recorded.Interface.Link.Name, kernel.Extent{})
+	live, err := c.capture(recorded.Interface.Link.Name, kernel.Extent{})
 	if err != nil {
 		return live, cniplugin.Error(cniplugin.CodeDiffers, "%v", err)
 	}
 	return live, nil
 }
 
-func capture(sandbox *kernel.Namespace, ifName string, extent kernel.Extent) (netstate.Interface, error) {
-	host, err := kernel.OpenHost()
-	if err != nil {
-		return netstate.Interface{}, err
-	}
-	defer host.Close()
-	return kernel.Capture(host, sandbox, nil, ifName, extent)
+func (c *call) capture(ifName string, extent kernel.Extent) (netstate.Interface, error) {
+	return kernel.Capture(c.host, c.sandbox, nil, ifName, extent)
 }
 
 func (c *call) prevResult() (*current.Result, error) {

@@ -27,34 +27,32 @@ func (p Plugin) Del(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if err := c.checkKey(); err != nil {
-		return err
-	}
-	ctx := context.Background()
-	unlock, err := c.lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
+	return c.exclusively(c.detach)
+}
 
+// detach is Del while nothing else works on the sandbox.
+func (c *call) detach(ctx context.Context) (err error) {
+	if c.host, err = kernel.OpenHost(); err != nil {
+		return err
+	}
 	recorded, err := c.loadRecord()
 	if err != nil {
 		return err
 	}
-	if p.isChained() {
+	if c.plugin.isChained() {
 		if err := c.beginDetach(recorded); err != nil {
 			return err
 		}
 	}
-	if err := c.store.Forget(args.ContainerID, args.IfName); err != nil {
+	if err := c.store.Forget(c.args.ContainerID, c.args.IfName); err != nil {
 		return cniplugin.Error(types.ErrIOFailure, "%v", err)
 	}
-	// The host's routes to the addresses go before somebody else gets these.
-	err = c.removeHostAccess(ctx, recorded)
-	if !p.isChained() {
-		err = cniplugin.Join(err, c.deleteInterface(recorded))
+	var deleted error
+	if !c.plugin.isChained() {
+		deleted = c.deleteInterface(recorded)
 	}
-	if err != nil {
+	// The host's routes to the addresses go before somebody else gets these.
+	if err := cniplugin.Join(deleted, c.removeHostAccess(ctx, recorded)); err != nil {
 		return err
 	}
 	return c.callIPAM(ipamPlugin.Del)
@@ -74,79 +72,68 @@ func (c *call) loadRecord() (*checkpoint.Record, error) {
 	return nil, cniplugin.EnvError("CNI_NETNS", c.args.Netns, "must be an absolute path, as the checkpoint does not say where the interface is: "+err.Error())
 }
 
-// openDelNamespace opens the namespace to detach from, nil if that is gone, or is the host's. It is the recorded one if
+// openRecorded opens the namespace to detach from, if that is there, and not the host's. It is the recorded one if
 // that is found, else the one at CNI_NETNS.
-func (c *call) openDelNamespace(recorded *checkpoint.Record) (*kernel.Namespace, error) {
+func (c *call) openRecorded(recorded *checkpoint.Record) (err error) {
 	if recorded != nil {
-		if sandbox, err := kernel.OpenSame(recorded.Namespace); err == nil {
-			return sandbox, nil
+		if c.sandbox, err = kernel.OpenSame(recorded.Namespace); err == nil {
+			return nil
 		}
 	}
 	if c.args.Netns == "" {
-		return nil, nil
+		return nil
 	}
-	sandbox, err := kernel.Open(c.args.Netns)
-	if errors.Is(err, kernel.ErrNoNamespace) {
-		return nil, nil
+	c.sandbox, err = kernel.Open(c.args.Netns)
+	switch {
+	case errors.Is(err, kernel.ErrNoNamespace):
+		return nil
+	case err == nil && c.isHost():
+		c.sandbox.Close()
+		c.sandbox = nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	if host, err := isHost(sandbox); err != nil || host {
-		sandbox.Close()
-		return nil, err
-	}
-	return sandbox, nil
+	return err
 }
+
+// isHost says that the sandbox is the host's own namespace.
+func (c *call) isHost() bool { return c.sandbox.CheckSame(c.host.Identity()) == nil }
 
 // deleteInterface deletes the interface if its namespace is still the recorded one, even if the
 // interface was renamed. recorded is nil after a repeated DEL, or for the runtime's DEL after a
 // failed ADD. Then it deletes an interface of the plugin's own kind, unless another attachment has
 // it: a killed ADD may have left one.
 func (c *call) deleteInterface(recorded *checkpoint.Record) error {
-	sandbox, err := c.openDelNamespace(recorded)
-	if err != nil {
+	if err := c.openRecorded(recorded); err != nil {
 		return err
 	}
-	if sandbox == nil {
+	if c.sandbox == nil {
 		return c.awaitInterfaceGone(recorded)
 	}
-	defer sandbox.Close()
 	// A kill can have left an interface under construction. The sandbox's lock keeps off everybody who could be building it.
-	if err := kernel.DeleteUnfinished(sandbox); err != nil {
+	if err := kernel.DeleteUnfinished(c.sandbox); err != nil {
 		return err
 	}
-	deletable, err := c.mayDeleteInterface(sandbox, recorded)
+	deletable, err := c.mayDeleteInterface(recorded)
 	if err != nil || !deletable {
 		return err
 	}
 	name := c.args.IfName
 	if recorded != nil {
-		if name, err = sandbox.CurrentName(recorded.Interface.Link); err != nil {
+		if name, err = c.sandbox.CurrentName(recorded.Interface.Link); err != nil {
 			return fmt.Errorf("delete interface: %w", err)
 		}
 	}
-	if err := ignoreGone(sandbox.Delete(name)); err != nil {
+	if err := c.sandbox.DeleteTogether(append(c.podEnd(recorded), name)...); err != nil {
 		return fmt.Errorf("delete interface: %w", err)
 	}
 	return nil
 }
 
-func isHost(sandbox *kernel.Namespace) (bool, error) {
-	host, err := kernel.OpenHost()
-	if err != nil {
-		return false, err
-	}
-	defer host.Close()
-	return sandbox.CheckSame(host.Identity()) == nil, nil
-}
-
-func (c *call) mayDeleteInterface(sandbox *kernel.Namespace, recorded *checkpoint.Record) (bool, error) {
+func (c *call) mayDeleteInterface(recorded *checkpoint.Record) (bool, error) {
 	if recorded != nil {
 		// It is a stranger's. What was in the recorded one went with that.
-		return sandbox.CheckSame(recorded.Namespace) == nil, nil
+		return c.sandbox.CheckSame(recorded.Namespace) == nil, nil
 	}
-	kind, err := sandbox.Kind(c.args.IfName)
+	kind, err := c.sandbox.Kind(c.args.IfName)
 	if ignoreGone(err) != nil {
 		return false, err
 	}
@@ -154,12 +141,12 @@ func (c *call) mayDeleteInterface(sandbox *kernel.Namespace, recorded *checkpoin
 	if !missing && kind != c.plugin.Kind {
 		return false, nil
 	}
-	if attached, err := c.isOtherAttachments(sandbox.Identity()); err != nil || attached {
+	if attached, err := c.isOtherAttachments(c.sandbox.Identity()); err != nil || attached {
 		return false, err
 	}
 	// A capture may have remembered it, or be about to. A restore would bring it back, even if it is
 	// gone again.
-	if err := c.noteDetach(sandbox); err != nil {
+	if err := c.noteDetach(); err != nil {
 		return false, err
 	}
 	return !missing, nil
@@ -191,13 +178,8 @@ func (c *call) awaitInterfaceGone(recorded *checkpoint.Record) error {
 	if recorded == nil || recorded.Interface.ParentsInSandbox || len(recorded.Interface.Parents) == 0 {
 		return nil
 	}
-	host, err := kernel.OpenHost()
-	if err != nil {
-		return err
-	}
-	defer host.Close()
 	for deadline := time.Now().Add(namespaceEndTimeout); ; time.Sleep(namespaceEndPoll) {
-		exists, err := host.Receives(recorded.Interface.Parents[0].IfIndex, recorded.Interface.Link.MAC)
+		exists, err := c.host.Receives(recorded.Interface.Parents[0].IfIndex, recorded.Interface.Link.MAC)
 		if err != nil || !exists || time.Now().After(deadline) {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/change"
+	"github.com/relink-cni/relink/checkpoint/hostends"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/flock"
@@ -37,7 +38,9 @@ func (p Plugin) GC(args *skel.CmdArgs) error {
 		return c.callIPAM(ipamPlugin.GC)
 	}
 	kept, reasons, err := forgetInvalid(ctx, c.store, c.Name, valid)
-	err = cniplugin.Join(err, sweepHostAccess(ctx, c.store))
+	// A pair is not among what a kill has left: it goes with its sandbox, and a sandbox that lives may need it.
+	_, sweepErr := hostends.Sweep(ctx, c.store, false)
+	err = cniplugin.Join(err, c.accessError(sweepErr))
 	if message := cniplugin.KeptByGC(reasons); message != "" {
 		p.warn("%s", message)
 	}
@@ -81,20 +84,17 @@ func forgetInvalid(ctx context.Context, store *checkpoint.Store, network string,
 	defer cancel()
 	evidence := sandbox.Prove(bounded, sandbox.SeesAllProcesses(), namespaces...)
 	kept = []types.GCAttachment{}
-	var dead []*change.RecordAction
+	var dead []checkpoint.Record
 	for _, r := range records {
 		if found := evidence[r.Namespace]; found.Verdict != sandbox.VerdictGone {
 			kept, reasons = append(kept, gcAttachment(r)), append(reasons, r.Attachment.String()+": "+found.Reason)
 			continue
 		}
-		dead = append(dead, &change.RecordAction{Record: r})
+		dead = append(dead, r)
 	}
-	change.Run(ctx, change.NewRunner(store), dead, func(a *change.RecordAction) error {
-		return store.ForgetListed(a.Record, nil)
-	})
-	for _, a := range dead {
-		if a.Err != nil && !errors.Is(a.Err, checkpoint.ErrWrittenAnew) {
-			kept, errs = append(kept, gcAttachment(a.Record)), append(errs, cniplugin.Wrap(lockError(a.Err), a.Record.Attachment.String()))
+	for i, err := range change.NewRunner(store).Run(ctx, dead, func(i int) error { return store.ForgetListed(dead[i], nil) }) {
+		if err != nil && !errors.Is(err, checkpoint.ErrWrittenAnew) {
+			kept, errs = append(kept, gcAttachment(dead[i])), append(errs, cniplugin.Wrap(lockError(err), dead[i].Attachment.String()))
 		}
 	}
 	return kept, reasons, cniplugin.Join(errs...)

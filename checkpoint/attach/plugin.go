@@ -83,10 +83,12 @@ type call struct {
 	env    cniplugin.Args
 	store  *checkpoint.Store
 	ipam   delegate.IPAM
+	// host and sandbox are open during an ADD, a CHECK and a DEL. sandbox is nil in a DEL whose sandbox is gone.
+	host, sandbox *kernel.Namespace
+	// parentLock is an ADD's hold on the parents of the node, until the checkpoint that names them is saved.
+	parentLock *checkpoint.ParentLock
 	// hostEnd is the host's end that relink-host-access adds to the result, nil for none.
 	hostEnd *current.Interface
-	// masquerades says that the configuration of a DEL asks for a rule of iptables in the host.
-	masquerades bool
 }
 
 func (p Plugin) begin(args *skel.CmdArgs) (*call, error) {
@@ -135,7 +137,6 @@ func (p Plugin) beginRecorded(args *skel.CmdArgs, detaches bool) (*call, error) 
 	}
 	return &call{
 		Request: netconf.Request{Config: config}, plugin: p, args: args, store: store, ipam: delegate.New(args, config.Network, nil),
-		masquerades: read.WantsMasquerade(),
 	}, nil
 }
 
@@ -148,24 +149,37 @@ func (c *call) key() attachment.Key {
 	return attachment.Key{Network: c.Name, ContainerID: c.args.ContainerID, IfName: c.args.IfName}
 }
 
-// checkKey refuses what no name of a file can be made of.
-func (c *call) checkKey() error {
+// exclusively calls f while every other operation is kept off the sandbox. It refuses what no name of a file can be made of.
+func (c *call) exclusively(f func(context.Context) error) error {
 	if err := c.key().Validate(); err != nil {
 		return cniplugin.Error(types.ErrInvalidEnvironmentVariables, "%v", err)
 	}
-	return nil
+	ctx := context.Background()
+	unlock, err := c.store.Lock(ctx, c.args.ContainerID)
+	if err != nil {
+		return lockError(err)
+	}
+	defer unlock()
+	defer c.close()
+	return f(ctx)
 }
 
-// lock keeps every other operation off the sandbox.
-func (c *call) lock(ctx context.Context) (unlock func(), err error) {
-	unlock, err = c.store.Lock(ctx, c.args.ContainerID)
-	return unlock, lockError(err)
-}
-
-// lockParents takes a hold on the parents of the node.
-func (c *call) lockParents(ctx context.Context) (*checkpoint.ParentLock, error) {
-	shared, err := c.store.LockParents(ctx)
-	return shared, lockError(err)
+// attach takes the steps of an ADD. If one fails, what undo has is taken back.
+func (c *call) attach(steps func(ctx context.Context, undo *cniplugin.Undo) error) error {
+	return c.exclusively(func(ctx context.Context) (err error) {
+		if err := c.open(); err != nil {
+			return err
+		}
+		if c.parentLock, err = c.store.LockParents(ctx); err != nil {
+			return lockError(err)
+		}
+		defer c.parentLock.Release()
+		var undo cniplugin.Undo
+		if err = steps(ctx, &undo); err != nil {
+			err = cniplugin.Join(err, undo.Run())
+		}
+		return err
+	})
 }
 
 // lockError makes the runtime try again if somebody else held the lock during the whole wait.
@@ -179,16 +193,28 @@ func lockError(err error) error {
 	return cniplugin.Error(types.ErrIOFailure, "%v", err)
 }
 
-// openSandbox opens CNI_NETNS. The path must be absolute, so that it still means the same in the
-// record. The record has the path without links: the agent's container lacks them.
-func (c *call) openSandbox() (*kernel.Namespace, error) {
+// open opens CNI_NETNS and the host's namespace. The path must be absolute, so that it still means the same in the
+// record. The record has the path without links: the agent's container lacks them. The caller closes the call, also after an error.
+func (c *call) open() (err error) {
 	if !filepath.IsAbs(c.args.Netns) {
-		return nil, cniplugin.EnvError("CNI_NETNS", c.args.Netns, "must be an absolute path")
+		return cniplugin.EnvError("CNI_NETNS", c.args.Netns, "must be an absolute path")
 	}
 	path := identity.Resolve(c.args.Netns)
-	sandbox, err := kernel.Open(path)
-	if errors.Is(err, kernel.ErrNoNamespace) {
-		return nil, cniplugin.EnvError("CNI_NETNS", c.args.Netns, "must be the path of a network namespace: "+strings.TrimPrefix(err.Error(), path+": "))
+	c.sandbox, err = kernel.Open(path)
+	switch {
+	case errors.Is(err, kernel.ErrNoNamespace):
+		return cniplugin.EnvError("CNI_NETNS", c.args.Netns, "must be the path of a network namespace: "+strings.TrimPrefix(err.Error(), path+": "))
+	case err == nil:
+		c.host, err = kernel.OpenHost()
 	}
-	return sandbox, err
+	return err
+}
+
+// close closes the namespaces that are open.
+func (c *call) close() {
+	for _, ns := range []*kernel.Namespace{c.sandbox, c.host} {
+		if ns != nil {
+			ns.Close()
+		}
+	}
 }

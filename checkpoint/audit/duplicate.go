@@ -100,10 +100,8 @@ func (j *judge) identify(n *Network, l *lease.Lease, u *user) {
 // over, and the one before is about to end.
 func (j *judge) duplicateFinding(n *Network, l *lease.Lease, users []user) Finding {
 	first := users[slices.IndexFunc(users, func(u user) bool { return u.held })]
-	f := Finding{
-		Kind: DuplicateAddress, Severity: Information, Attachment: first.key, Pod: first.pod, Network: n.Name, LeaseDir: n.Dir, Address: l.Address, Owner: l.Owner,
-		Evidence: []string{}, Fields: Fields{ReleasedAt: l.ReleasedAt},
-	}
+	f := n.finding(DuplicateAddress, l, first.key, first.pod)
+	f.Fields.ReleasedAt = l.ReleasedAt
 	for _, u := range users {
 		if !first.isTakeover(u) {
 			f.Severity = Error

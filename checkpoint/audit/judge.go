@@ -84,6 +84,13 @@ func (j *judge) holderPod(l *lease.Lease, h lease.Holder) attachment.Pod {
 	return pod
 }
 
+// finding is a finding about a lease of the network, and about one of those who have or had the address.
+func (n *Network) finding(kind Kind, l *lease.Lease, key attachment.Key, pod attachment.Pod) Finding {
+	return Finding{
+		Kind: kind, Severity: Information, Attachment: key, Pod: pod, Network: n.Name, LeaseDir: n.Dir, Address: l.Address, Owner: l.Owner, Evidence: []string{},
+	}
+}
+
 func (j *judge) add(f Finding) { j.report.Findings = append(j.report.Findings, f) }
 
 // addAbsent adds a finding about what a sandbox has that is not alive.
@@ -163,16 +170,15 @@ func (j *judge) judgeHolders(n *Network, l *lease.Lease) {
 	for i := range l.Holders {
 		h := &l.Holders[i]
 		verdict := j.Sandboxes.holderVerdict(h)
-		young := h.Since.After(j.timeOf(n, *h).Add(-reclaim.LongestADD))
+		young := !isOld(h.Since, j.timeOf(n, *h))
 		if verdict.Verdict == sandbox.VerdictAlive {
 			live := j.addLive(h.Key(n.Name), verdict)
 			live.held = append(live.held, holding{l, *h, young})
 			continue
 		}
-		j.addAbsent(Finding{
-			Kind: LeaseWithoutSandbox, Attachment: h.Key(n.Name), Pod: j.holderPod(l, *h), Network: n.Name, LeaseDir: n.Dir, Address: l.Address, Owner: l.Owner,
-			Subject: Subject{Lease: *l, Holder: h},
-		}, verdict, h.Namespace, h.Since)
+		f := n.finding(LeaseWithoutSandbox, l, h.Key(n.Name), j.holderPod(l, *h))
+		f.Subject = Subject{Lease: *l, Holder: h}
+		j.addAbsent(f, verdict, h.Namespace, h.Since)
 	}
 }
 
@@ -208,16 +214,13 @@ func (j *judge) judgeAttachments() {
 
 // judgeInterface compares the interface with its checkpoint.
 func (j *judge) judgeInterface(live *liveAttachment, f *Finding) {
-	if live.attached == nil {
+	a := live.attached
+	if a == nil || a.Interface == Fine {
 		return
 	}
-	switch a := live.attached; a.Interface {
-	case Lost:
-		f.Kind, f.Severity, f.Evidence = LostInterface, Error, []string{a.Reason}
-	case Wrong:
-		f.Kind, f.Severity, f.Evidence = WrongInterface, Error, []string{a.Reason}
-	case NotInspected:
-		f.Kind, f.Evidence = Unknown, []string{"its interface could not be looked at: " + a.Reason}
+	f.Kind, f.Severity, f.Evidence = a.Interface, Error, []string{a.Reason}
+	if a.Interface == Unknown {
+		f.Severity, f.Evidence = Information, []string{"its interface could not be looked at: " + a.Reason}
 	}
 }
 
@@ -262,6 +265,11 @@ func (j *judge) unreadableLeases(a *Attached) string {
 	if a.LeaseDir != "" {
 		return "its configuration keeps the leases in " + a.LeaseDir + ", which was not read"
 	}
+	return j.leaseProblems()
+}
+
+// leaseProblems says which leases cannot be read, and why.
+func (j *judge) leaseProblems() string {
 	var problems []string
 	for _, n := range j.Networks {
 		if n.Problem != "" {
@@ -282,7 +290,9 @@ func (j *judge) judgeRuntime(live *liveAttachment, f *Finding) {
 			fmt.Sprintf("under way: it was given %s less than %s ago and has no checkpoint; its ADD may not be over", f.Address, reclaim.LongestADD),
 		}
 	case live.verdict.runtime == Absent && !live.unnamed():
-		f.Kind, f.Evidence = Unknown, []string{live.verdict.unknownToRuntime()}
+		f.Kind, f.Evidence = Unknown, []string{
+			"its network namespace is there, at " + live.verdict.path + ", and the container runtime does not have the sandbox: it is another runtime's, or was left behind",
+		}
 	}
 }
 

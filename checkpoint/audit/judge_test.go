@@ -58,7 +58,7 @@ func (w *Snapshot) attach(id string, n uint64, ifName, network, address string, 
 }
 
 func (w *Snapshot) record(id string, n uint64, ifName, network, address string, of attachment.Owner) *Attached {
-	a := Attached{Owner: of, Interface: AsRecorded, Index: len(w.Attached) + 2, LeaseStore: network, Record: checkpoint.Record{
+	a := Attached{Owner: of, Interface: Fine, Index: len(w.Attached) + 2, LeaseStore: network, Record: checkpoint.Record{
 		Attachment: attachment.Key{Network: network, ContainerID: id, IfName: ifName}, Namespace: namespace(n), CapturedAt: noon.Add(-time.Hour),
 		Pod: w.Sandboxes.Runtime[id].Pod, Interface: netstate.Interface{Link: netstate.Link{Name: ifName}},
 	}}
@@ -178,17 +178,17 @@ func TestFindings(t *testing.T) {
 		"a lost interface": {make: func(w *Snapshot) {
 			w.runPod("c1", 1, "web-0")
 			w.attach("c1", 1, "eth0", "lan", "10.3.0.2", web(0))
-			w.Attached[0].Interface, w.Attached[0].Reason = Lost, "bond4.3 is not there"
+			w.Attached[0].Interface, w.Attached[0].Reason = LostInterface, "bond4.3 is not there"
 		}, want: []string{"error: lost interface c1/eth0 10.3.0.2"}, why: "bond4.3 is not there"},
 		"a wrong interface": {make: func(w *Snapshot) {
 			w.runPod("c1", 1, "web-0")
 			w.attach("c1", 1, "eth0", "lan", "10.3.0.2", web(0))
-			w.Attached[0].Interface, w.Attached[0].Reason = Wrong, "mtu 1400, not 1500"
+			w.Attached[0].Interface, w.Attached[0].Reason = WrongInterface, "mtu 1400, not 1500"
 		}, want: []string{"error: wrong interface c1/eth0 10.3.0.2"}, why: "mtu 1400, not 1500"},
 		"an interface that nobody could look at": {make: func(w *Snapshot) {
 			w.runPod("c1", 1, "web-0")
 			w.attach("c1", 1, "eth0", "lan", "10.3.0.2", web(0))
-			w.Attached[0].Interface, w.Attached[0].Reason = NotInspected, "permission denied"
+			w.Attached[0].Interface, w.Attached[0].Reason = Unknown, "permission denied"
 		}, want: []string{"information: unknown c1/eth0 10.3.0.2"}, why: "its interface could not be looked at: permission denied"},
 		"an address without a lease": {make: func(w *Snapshot) {
 			w.runPod("c1", 1, "web-0")

@@ -177,29 +177,28 @@ func (w *Snapshot) compareInterfaces(ctx context.Context, sources Sources, recor
 		if !ok && err == nil {
 			continue // It was detached meanwhile.
 		}
-		a := Attached{Record: r, Owner: cmp.Or(r.Owner, owners[r.Attachment.WithoutNetwork()])}
+		a := Attached{Record: r, Owner: cmp.Or(r.Owner, owners[r.Attachment.WithoutNetwork()]), Interface: Unknown}
 		a.readConfig(w.LeaseDirs)
-		switch {
-		case !ok:
-			a.Interface, a.Reason = NotInspected, err.Error()
-		default:
-			a.Interface, a.Reason = interfaceState(o)
+		if ok {
+			a.Interface, a.Reason = interfaceKind(o), o.FullReason()
+		} else {
+			a.Reason = err.Error()
 		}
 		w.Attached = append(w.Attached, a)
 	}
 }
 
-// interfaceState says how the interface is. Whether an interface is there that could not be restored is seen in its sandbox.
-func interfaceState(o restore.Outcome) (InterfaceState, string) {
+// interfaceKind says how the interface is. Whether an interface is there that could not be restored is seen in its sandbox.
+func interfaceKind(o restore.Outcome) Kind {
 	switch {
 	case o.IsAsRecorded(), o.State == restore.SandboxGone:
-		return AsRecorded, ""
+		return Fine
 	case o.State == restore.ToRestore:
-		return Lost, o.FullReason()
+		return LostInterface
 	case o.State == restore.ToRepair, o.Live != nil:
-		return Wrong, o.FullReason()
+		return WrongInterface
 	}
-	return NotInspected, o.FullReason()
+	return Unknown
 }
 
 // ownersOfHolders returns the owners by their attachments.

@@ -20,22 +20,30 @@ import (
 // judgeOwners asks whether the owners of reservations are still there. Others are not asked for: what is held stays held
 // whatever its owner is.
 func (w *Snapshot) judgeOwners(ctx context.Context, sources Sources) {
-	w.Owners.Judged = map[attachment.Owner]owner.Judgement{}
 	if sources.Judge == nil {
 		return
 	}
-	asked := w.ownersToAsk(sources.FirstOwners, MaxOwners)
-	if len(asked) == 0 {
+	w.Owners.Judged = JudgeOwners(ctx, sources.Judge, w.ownersToAsk(sources.FirstOwners, MaxOwners))
+	if len(w.Owners.Judged) == 0 {
 		return
-	}
-	for i, j := range sources.Judge.Judge(ctx, asked) {
-		if i < len(asked) && j.Owner == asked[i] { // What is not an answer to the question says nothing.
-			w.Owners.Judged[asked[i]] = j
-		}
 	}
 	pods := sync.OnceValues(func() ([]sandbox.RuntimeSandbox, []owner.Judgement) { return w.judgePods(ctx, sources.Judge) })
 	w.checkClusters(ctx, sources, pods)
 	w.checkEmptiedAPI(ctx, sources, pods)
+}
+
+// JudgeOwners asks about the owners. What is not an answer to the question says nothing.
+func JudgeOwners(ctx context.Context, api owner.Judge, asked []attachment.Owner) map[attachment.Owner]owner.Judgement {
+	judged := map[attachment.Owner]owner.Judgement{}
+	if len(asked) == 0 {
+		return judged
+	}
+	for i, j := range api.Judge(ctx, asked) {
+		if i < len(asked) && j.Owner == asked[i] {
+			judged[j.Owner] = j
+		}
+	}
+	return judged
 }
 
 // checkClusters makes the owners unknown that another cluster's API has judged: the kubeconfig may be wrong. A store says which

@@ -199,11 +199,11 @@ func matchInterfaces(namespace attachment.Namespace, devices netstate.Devices, a
 		}
 		a.Index = index[a.Record.Attachment]
 		switch {
-		case a.Interface != NotInspected:
+		case a.Interface != Unknown:
 		case a.Index == 0:
-			a.Interface = Lost
+			a.Interface = LostInterface
 		default:
-			a.Interface = Wrong
+			a.Interface = WrongInterface
 		}
 	}
 }

@@ -3,6 +3,7 @@ package audit
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -37,10 +38,8 @@ func (j *judge) judgeReservation(n *Network, l *lease.Lease, present []*liveAtta
 	if !asked {
 		return f, false
 	}
-	f = Finding{
-		Kind: ReservationWithoutOwner, Severity: Information, Attachment: l.Last.Key(n.Name), Network: n.Name, LeaseDir: n.Dir, Address: l.Address, Owner: l.Owner,
-		Pod: j.holderPod(l, l.Last), Fields: Fields{Standing: judged.Standing, ReleasedAt: l.ReleasedAt}, Subject: Subject{Lease: *l, Reservation: true},
-	}
+	f = n.finding(ReservationWithoutOwner, l, l.Last.Key(n.Name), j.holderPod(l, l.Last))
+	f.Fields, f.Subject = Fields{Standing: judged.Standing, ReleasedAt: l.ReleasedAt}, Subject{Lease: *l, Reservation: true}
 	switch judged.Standing {
 	case owner.Gone:
 		f.Evidence, f.Proven = []string{"its owner is gone: " + judged.Reason}, true
@@ -129,7 +128,7 @@ func (j *judge) unusedReason(n *Network, l *lease.Lease, present []*liveAttachme
 // unattachedReason is unusedReason for an owner whose pod relink has attached to nothing.
 func (j *judge) unattachedReason(l *lease.Lease) (sandboxID, reason string) {
 	sandboxes := j.Owners.Unattached[l.Owner]
-	if len(sandboxes) != 1 || !sandboxes[0].Created.Before(j.Time.Add(-reclaim.LongestADD)) || j.cannotRead(sandboxes[0].ContainerID) {
+	if len(sandboxes) != 1 || !isOld(sandboxes[0].Created, j.Time) || j.cannotRead(sandboxes[0].ContainerID) {
 		return "", ""
 	}
 	return sandboxes[0].ContainerID, fmt.Sprintf("the owner's pod runs in sandbox %s, which relink has attached to nothing", sandboxes[0].ContainerID)
@@ -147,7 +146,7 @@ func (j *judge) attachedElsewhere(n *Network, ifName string, present []*liveAtta
 		if first == nil || live.key.IfName < first.key.IfName {
 			first = live
 		}
-		if live.key.ContainerID != present[0].key.ContainerID || live.verdict.runtime != Runs || live.attached == nil || !j.isOld(live) {
+		if live.key.ContainerID != present[0].key.ContainerID || live.verdict.runtime != Runs || live.attached == nil || !isOld(live.attached.Record.CapturedAt, j.Time) {
 			return nil, false
 		}
 	}
@@ -169,14 +168,10 @@ func (j *judge) attachedElsewhere(n *Network, ifName string, present []*liveAtta
 }
 
 // leasesMissing says that some leases cannot be read: the owner's pod may hold one of these.
-func (j *judge) leasesMissing() bool {
-	return slices.ContainsFunc(j.Networks, func(n Network) bool { return n.Problem != "" })
-}
+func (j *judge) leasesMissing() bool { return j.leaseProblems() != "" }
 
-// isOld says that the attachment was recorded longer ago than any ADD takes.
-func (j *judge) isOld(live *liveAttachment) bool {
-	return live.attached.Record.CapturedAt.Before(j.Time.Add(-reclaim.LongestADD))
-}
+// isOld says that it began longer ago than any ADD takes.
+func isOld(began, instant time.Time) bool { return began.Before(instant.Add(-reclaim.LongestADD)) }
 
 // onePodAtATime says that no other pod of the owner can be about to start elsewhere. A virtual machine is not one of
 // these: an interface that was unplugged can be plugged in again. Kinds that relink does not know may have many pods.

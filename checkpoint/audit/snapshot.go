@@ -48,8 +48,8 @@ type Attached struct {
 	Record checkpoint.Record
 	// Owner is nobody if it is not known.
 	Owner attachment.Owner
-	// Interface says how it is now. Reason says why it is not AsRecorded.
-	Interface InterfaceState
+	// Interface says how it is now: Fine, LostInterface, WrongInterface, or Unknown if nobody could look. Reason says why it is not Fine.
+	Interface Kind
 	Reason    string
 	// Index is that of the device in the sandbox, 0 if it is not there.
 	Index int
@@ -65,18 +65,6 @@ type Attached struct {
 func (a *Attached) isOf(store string, key attachment.Key) bool {
 	return key.Network == store || a != nil && (a.Record.Attachment.Network == store || a.LeaseStore == store)
 }
-
-// InterfaceState is how a recorded interface is now.
-type InterfaceState string
-
-// The values of InterfaceState.
-const (
-	AsRecorded InterfaceState = "as recorded"
-	Lost       InterfaceState = "lost"
-	Wrong      InterfaceState = "wrong"
-	// NotInspected says that nobody could look.
-	NotInspected InterfaceState = "not seen"
-)
 
 // Unreadable is a checkpoint that cannot be read.
 type Unreadable struct {

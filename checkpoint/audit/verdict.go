@@ -2,7 +2,6 @@ package audit
 
 import (
 	"cmp"
-	"fmt"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -111,9 +110,4 @@ func (s Sandboxes) runtimeState(containerID string) RuntimeState {
 // fields are the verdict for programs.
 func (v sandboxVerdict) fields(namespace attachment.Namespace) Fields {
 	return Fields{Namespace: namespace, NamespaceState: v.namespace, Runtime: v.runtime}
-}
-
-// unknownToRuntime says in words that the runtime does not have a sandbox that is there.
-func (v sandboxVerdict) unknownToRuntime() string {
-	return fmt.Sprintf("its network namespace is there, at %s, and the container runtime does not have the sandbox: it is another runtime's, or was left behind", v.path)
 }

@@ -26,7 +26,15 @@ func (r *captureRun) writeActions(ctx context.Context) {
 			named = append(named, a)
 		}
 	}
-	change.Run(ctx, change.NewRunner(r.Store), named, func(a *InterfaceAction) error { return r.writeNamed(ctx, a) })
+	var targets []checkpoint.Record
+	for _, a := range named {
+		targets = append(targets, a.target())
+	}
+	for i, err := range change.NewRunner(r.Store).Run(ctx, targets, func(i int) error { return r.writeNamed(ctx, named[i]) }) {
+		if err != nil {
+			named[i].Fail(err)
+		}
+	}
 	// All ADDs of the node wait meanwhile, so a batch must be short.
 	const atOnce = 200
 	for batch := range slices.Chunk(unnamed, atOnce) {
@@ -87,7 +95,7 @@ func (r *captureRun) lockQuietNode(ctx context.Context) (records recordIndex, re
 	const interval = 20 * time.Millisecond
 	for ; ; time.Sleep(interval) {
 		if err := ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
-			return records, nil, errNodeBusy
+			return records, nil, errors.New("too many pods are changing to tell whose interface this is: try again")
 		} else if err != nil {
 			return records, nil, err
 		}

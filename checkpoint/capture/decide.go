@@ -42,12 +42,6 @@ type LiveInterface struct {
 	access *hostaccess.Access
 }
 
-// inspectedSandbox is what was found in a sandbox.
-type inspectedSandbox struct {
-	records    matchedRecords
-	interfaces []LiveInterface
-}
-
 // InterfaceAction is what to do about one interface, and why: State is what it comes to. Once it was carried out, State is
 // what it came to.
 type InterfaceAction struct {
@@ -70,8 +64,8 @@ type InterfaceAction struct {
 	announcementOwed bool
 }
 
-// Target is a part of change.Action.
-func (a *InterfaceAction) Target() checkpoint.Record {
+// target returns the attachment's record as it was listed, as far as it can be read.
+func (a *InterfaceAction) target() checkpoint.Record {
 	if a.recorded != nil && a.torn == nil {
 		return *a.recorded
 	}
@@ -87,20 +81,9 @@ func (a InterfaceAction) decided(state change.State, reason string) InterfaceAct
 // changesCheckpoint says that the action writes a checkpoint.
 func (a InterfaceAction) changesCheckpoint() bool { return plannedStates[a.State] != "" }
 
-// decide is a pure function: it returns what to do about each interface that was found, sandbox by sandbox. More actions follow
-// for checkpoints of other interfaces. It keeps an existing checkpoint unless refresh is set. Even
-// then it keeps the checkpoint if the interface is in a worse state now.
-func decide(sandboxes []inspectedSandbox, unreadable []checkpoint.Unreadable, refresh bool) (actions []InterfaceAction) {
-	for _, s := range sandboxes {
-		actions = append(actions, s.records.decideSandbox(s.interfaces, refresh)...)
-	}
-	if refresh {
-		actions = append(actions, decideUnmatched(unreadable, actions)...)
-	}
-	return actions
-}
-
-// decideSandbox is decide for one sandbox. It refuses to refresh checkpoints whose interfaces were not found in it.
+// decideSandbox is a pure function: it returns what to do about each interface that was found in the sandbox. It keeps an existing checkpoint
+// unless refresh is set. Even then it keeps the checkpoint if the interface is in a worse state now. It refuses to refresh checkpoints
+// whose interfaces were not found.
 func (m matchedRecords) decideSandbox(interfaces []LiveInterface, refresh bool) (actions []InterfaceAction) {
 	found := map[attachment.Key]bool{}
 	for _, f := range interfaces {

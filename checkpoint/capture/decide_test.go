@@ -57,14 +57,16 @@ type Node struct {
 	Unreadable []checkpoint.Unreadable
 }
 
-// Decide is decide for the node.
-func Decide(node Node, refresh bool) []InterfaceAction {
+// Decide decides about the node as inspectNode does.
+func Decide(node Node, refresh bool) (actions []InterfaceAction) {
 	index := indexRecords(node.Records, node.Unreadable)
-	var sandboxes []inspectedSandbox
 	for _, s := range node.Sandboxes {
-		sandboxes = append(sandboxes, inspectedSandbox{index.match(s.Namespace, s.Devices), s.Interfaces})
+		actions = append(actions, index.match(s.Namespace, s.Devices).decideSandbox(s.Interfaces, refresh)...)
 	}
-	return decide(sandboxes, node.Unreadable, refresh)
+	if refresh {
+		actions = append(actions, decideUnmatched(node.Unreadable, actions)...)
+	}
+	return actions
 }
 
 // nodeWith returns a node with the interfaces and what is remembered. The interfaces of a namespace are in one sandbox, with their devices.

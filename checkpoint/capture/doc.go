@@ -2,7 +2,7 @@
 //
 // [Run] looks into every sandbox of the node. Each interface that a checkpoint can hold is a [LiveInterface]:
 // what it is like now, whose it is (an [Identity], from the CNI caches) and what the look alone decides about it.
-// A pure function, decide, makes [InterfaceAction]s of these and of all that is remembered, each with its reason. Run decides each action again under the sandbox's lock, from what
+// A pure function, decideSandbox, makes [InterfaceAction]s of these and of all that is remembered, each with its reason. Run decides each action again under the sandbox's lock, from what
 // is there then. The result is an [InterfaceOutcome] of the [InterfaceReport].
 //
 // A pod that is being attached or detached has no checkpoint for a moment. So a second look follows at everything that

@@ -43,7 +43,7 @@ func Import(ctx context.Context, opts Options, dir string, parent ParentSpec) (I
 	if r.inspector, err = newInspector(opts); err != nil {
 		return InterfaceReport{}, err
 	}
-	defer r.inspector.close()
+	defer r.inspector.host.Close()
 	parents, mtu, err := parent.Resolve(r.inspector.hostDevices)
 	if err != nil {
 		return InterfaceReport{}, err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"runtime"
 	"slices"
 
@@ -33,8 +34,8 @@ type inspector struct {
 	attached []string
 	// refresh says that recorded interfaces are recorded anew.
 	refresh bool
-	// masquerades says that a rule of iptables for host access may be in the host.
-	masquerades bool
+	// extra are the networks for which the host has rules of iptables for host access.
+	extra []netip.Prefix
 }
 
 // newInspector opens the host, and the caller closes it.
@@ -43,18 +44,16 @@ func newInspector(opts Options) (l *inspector, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l = &inspector{masquerades: len(opts.Store.MasqueradeFamilies()) > 0, records: indexRecords(records, unreadable), attached: opts.Attached, refresh: opts.Refresh}
+	l = &inspector{extra: opts.Store.Masquerade().Extra, records: indexRecords(records, unreadable), attached: opts.Attached, refresh: opts.Refresh}
 	if l.host, err = kernel.OpenHost(); err != nil {
 		return nil, err
 	}
 	if l.hostDevices, err = l.host.Devices(); err != nil {
-		l.close()
+		l.host.Close()
 		return nil, err
 	}
 	return l, nil
 }
-
-func (l *inspector) close() { l.host.Close() }
 
 // locateEntries returns the entries whose namespace exists.
 func locateEntries(entries []cnicache.Entry) []cacheEntry {
@@ -67,25 +66,30 @@ func locateEntries(entries []cnicache.Entry) []cacheEntry {
 	return result
 }
 
-// inspectNode looks into the sandboxes of the node. onlyNew skips interfaces that have a record.
-func (l *inspector) inspectNode(onlyNew bool) ([]inspectedSandbox, error) {
+// inspectNode looks into the sandboxes of the node, and decides about what it finds. More actions follow for checkpoints of other interfaces.
+// onlyNew skips interfaces that have a record.
+func (l *inspector) inspectNode(onlyNew bool) ([]InterfaceAction, error) {
 	listed, err := sandbox.List()
 	if err != nil {
 		return nil, err
 	}
-	sandboxes := make([]inspectedSandbox, len(listed))
+	sandboxes := make([][]InterfaceAction, len(listed))
 	inparallel.Do(runtime.GOMAXPROCS(0), len(listed), func(i int) { sandboxes[i] = l.inspectSandbox(listed[i], onlyNew) })
-	return sandboxes, nil
+	actions := slices.Concat(sandboxes...)
+	if l.refresh {
+		actions = append(actions, decideUnmatched(l.records.unreadable, actions)...)
+	}
+	return actions, nil
 }
 
-// inspectSandbox looks into one sandbox. It finds nothing in a sandbox that has gone meanwhile.
-func (l *inspector) inspectSandbox(s sandbox.Sandbox, onlyNew bool) (found inspectedSandbox) {
-	failed := func(namespace attachment.Namespace, err error) inspectedSandbox {
-		return inspectedSandbox{interfaces: []LiveInterface{l.failed(namespace, netstate.Link{}, err)}}
+// inspectSandbox is inspectNode for one sandbox. It finds nothing in a sandbox that has gone meanwhile.
+func (l *inspector) inspectSandbox(s sandbox.Sandbox, onlyNew bool) []InterfaceAction {
+	failed := func(namespace attachment.Namespace, err error) []InterfaceAction {
+		return []InterfaceAction{matchedRecords{}.decide(l.failed(namespace, netstate.Link{}, err), l.refresh)}
 	}
 	namespace, err := kernel.OpenListed(s)
 	if errors.Is(err, kernel.ErrNoNamespace) {
-		return found
+		return nil
 	}
 	if err != nil {
 		return failed(attachment.Namespace{Device: s.Device, Inode: s.Inode}, err)
@@ -96,7 +100,7 @@ func (l *inspector) inspectSandbox(s sandbox.Sandbox, onlyNew bool) (found inspe
 	if err != nil {
 		return failed(id, err)
 	}
-	found.records = inspector.records
+	var found []LiveInterface
 	for _, d := range inspector.sandboxDevices {
 		record, recorded := inspector.records.byIndex[d.Index]
 		if d.Name == "lo" || onlyNew && recorded {
@@ -109,10 +113,10 @@ func (l *inspector) inspectSandbox(s sandbox.Sandbox, onlyNew bool) (found inspe
 			f = &failed
 		}
 		if f != nil {
-			found.interfaces = append(found.interfaces, *f)
+			found = append(found, *f)
 		}
 	}
-	return found
+	return inspector.records.decideSandbox(found, l.refresh)
 }
 
 // identify returns whose the link is. It asks for the leases only if nothing else tells all of it: there can be very many.
@@ -177,15 +181,14 @@ func (r *sandboxInspector) inspect(name string) (*LiveInterface, error) {
 	case err != nil && !isVF:
 		return nil, fmt.Errorf("%s: %s: %w", path, name, err)
 	}
-	uptime, uptimeErr := boot.Uptime()
-	if uptimeErr != nil {
-		return nil, uptimeErr
-	}
+	uptime, _ := boot.Uptime() // CLOCK_BOOTTIME is there since Linux 2.6.39.
 	f := &LiveInterface{Namespace: r.namespace.Identity(), Live: live, ReadAt: uptime}
 	f.Identity = r.identify(f.Namespace, live.Link, r.records.records)
 	attached := f.InCache || r.records.recorded(live.Link.Index)
 	switch {
-	case !attached && (err != nil || !isOnHostDevice(live)):
+	// What is on a device of the host was given to the sandbox, as a CNI plugin does. What a process in the sandbox makes for itself is not,
+	// except for what it stacks on a given interface (findOrigin).
+	case !attached && (err != nil || len(checkpoint.HostParents(live)) == 0):
 		return nil, nil
 	case err != nil:
 		f.Settled, f.Reason = change.Refused, vf.Error()
@@ -213,12 +216,8 @@ func (r *sandboxInspector) inspect(name string) (*LiveInterface, error) {
 
 // captureAccess finds out which host access the interface has.
 func (r *sandboxInspector) captureAccess(f *LiveInterface) (err error) {
-	lost := hostaccess.LostPod{Devices: r.sandboxDevices, Interface: f.Live, Assigned: attachment.ResultAddresses(f.CNI.Result), Masquerades: r.masquerades}
+	lost := hostaccess.LostPod{Devices: r.sandboxDevices, Interface: f.Live, Assigned: attachment.ResultAddresses(f.CNI.Result), Extra: r.extra}
 	f.access, err = hostaccess.Capture(r.host, r.namespace, lost)
-	if errors.Is(err, hostaccess.ErrNoFilter) {
-		f.addNote("it is remembered without masquerade: " + printable.Joined(err))
-		return nil
-	}
 	return err
 }
 
@@ -241,11 +240,4 @@ func (r *sandboxInspector) retry(name string) (netstate.Devices, netstate.Interf
 		err = fmt.Errorf("%s: %w", name, kernel.ErrNoDevice)
 	}
 	return host, live, err
-}
-
-// isOnHostDevice says that somebody outside gave the sandbox this interface, as a CNI plugin does. What a
-// process in the sandbox makes for itself is not on a device of the host. The exception is what it
-// stacks on a given interface (findOrigin). A NIC of its own is on nothing.
-func isOnHostDevice(i netstate.Interface) bool {
-	return len(i.Parents) > 0 && !i.ParentsInSandbox && i.Link.Kind != netstate.KindNIC
 }

@@ -92,18 +92,21 @@ func (r *sandboxInspector) readStacks() error {
 		return err
 	}
 	r.stacks = map[hostStack][]sibling{}
+	add := func(parent, kind string, s sibling) {
+		if key := (hostStack{parent, stackKind(kind)}); key.kind != "" {
+			r.stacks[key] = append(r.stacks[key], s)
+		}
+	}
 	for _, recorded := range r.records.records {
 		_, exists := r.records.device(recorded)
 		// The parents of a torn checkpoint may not be readable.
-		if i := recorded.Interface; !exists && stackKind(i.Link.Kind) != "" && !i.ParentsInSandbox && len(i.Parents) > 0 {
-			key := hostStack{i.Parents[0].Name, stackKind(i.Link.Kind)}
-			r.stacks[key] = append(r.stacks[key], sibling{name: i.Link.Name, attached: true})
+		if i := recorded.Interface; !exists && !i.ParentsInSandbox && len(i.Parents) > 0 {
+			add(i.Parents[0].Name, i.Link.Kind, sibling{name: i.Link.Name, attached: true})
 		}
 	}
 	for _, d := range r.sandboxDevices {
-		if parent, ok := host.ByIndex(parents[d.Index]); ok && stackKind(d.Kind) != "" {
-			key := hostStack{parent.Name, stackKind(d.Kind)}
-			r.stacks[key] = append(r.stacks[key], sibling{name: d.Name, attached: r.isAttached(d)})
+		if parent, ok := host.ByIndex(parents[d.Index]); ok {
+			add(parent.Name, d.Kind, sibling{name: d.Name, attached: r.isAttached(d)})
 		}
 	}
 	return nil

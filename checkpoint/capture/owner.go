@@ -125,11 +125,3 @@ func preferEntries(entries []cacheEntry, match func(cacheEntry) bool) []cacheEnt
 	}
 	return entries
 }
-
-// addNote adds to the Note.
-func (o *Identity) addNote(text string) {
-	if o.Note != "" {
-		o.Note += "; "
-	}
-	o.Note += text
-}

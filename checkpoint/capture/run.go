@@ -3,7 +3,6 @@ package capture
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -124,7 +123,7 @@ func (r *captureRun) firstPass(ctx context.Context) error {
 	if err := r.look(ctx); err != nil {
 		return err
 	}
-	defer r.inspector.close()
+	defer r.inspector.host.Close()
 	if !r.Select.MatchesAll() {
 		var candidates []selection.Candidate
 		for _, a := range r.actions {
@@ -172,13 +171,10 @@ func (r *captureRun) look(ctx context.Context) error {
 		r.notes = append(r.notes, problems...)
 		return holders
 	})
-	sandboxes, err := l.inspectNode(r.onlyNew)
-	if err != nil {
-		l.close()
-		return err
+	if r.actions, err = l.inspectNode(r.onlyNew); err != nil {
+		l.host.Close()
 	}
-	r.actions = decide(sandboxes, l.records.unreadable, r.Refresh)
-	return nil
+	return err
 }
 
 // execute does what was decided. A dry run only reports it.
@@ -203,7 +199,7 @@ func (r *captureRun) recheck(ctx context.Context) error {
 	if err := second.look(ctx); err != nil {
 		return err
 	}
-	defer second.inspector.close()
+	defer second.inspector.host.Close()
 	second.actions = slices.DeleteFunc(second.actions, func(a InterfaceAction) bool { return !slices.ContainsFunc(doubtful, a.isAbout) })
 	second.execute(ctx)
 	r.actions = append(slices.DeleteFunc(r.actions, func(a InterfaceAction) bool { return !r.isResolved(a) }), second.actions...)
@@ -225,22 +221,16 @@ func (a InterfaceAction) isAbout(earlier InterfaceAction) bool {
 	return a.Namespace.File() == earlier.Namespace.File() && (a.Interface.Link.Index == index || earlier.Interface.Link.Name == "")
 }
 
-// errNodeBusy says that pods came and went all the time. There was no quiet moment to write in.
-var errNodeBusy = errors.New("too many pods are changing to tell whose interface this is: try again")
-
 func captureTime() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
 // recordOf returns the record for the action to write.
 func recordOf(a InterfaceAction) checkpoint.Record {
+	writer := Writer
+	if a.file != nil {
+		writer = ImportWriter
+	}
 	return checkpoint.Record{
 		Attachment: a.Attachment, Pod: a.Pod, Owner: a.owner, Namespace: a.Namespace, Interface: a.Interface, HostAccess: a.access, CNI: a.cni,
-		Writer: a.writer(), CapturedAt: captureTime(), AnnouncementOwed: a.announcementOwed,
+		Writer: writer, CapturedAt: captureTime(), AnnouncementOwed: a.announcementOwed,
 	}
-}
-
-func (a InterfaceAction) writer() string {
-	if a.file != nil {
-		return ImportWriter
-	}
-	return Writer
 }

@@ -44,6 +44,9 @@ func Unreadable(u checkpoint.Unreadable) Outcome {
 // Common returns the part that all verbs share.
 func (o Outcome) Common() Outcome { return o }
 
+// SandboxName names the sandbox for people: by its pod, or by its container ID where that is not known.
+func (o Outcome) SandboxName() string { return o.Pod.Or("sandbox " + o.Attachment.ContainerID) }
+
 // Fail sets the state by the error.
 func (o *Outcome) Fail(err error) {
 	o.State, o.Reason = Failed, printable.Joined(err)

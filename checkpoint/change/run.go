@@ -21,28 +21,8 @@ const workersPerCPU = 4
 // Workers is how many sandboxes are changed or looked into at once.
 func Workers() int { return workersPerCPU * runtime.GOMAXPROCS(0) }
 
-// ErrNotTried is the error of an action whose turn did not come before an interrupt.
+// ErrNotTried is the error of a target whose turn did not come before an interrupt.
 var ErrNotTried = errors.New("interrupted before its turn")
-
-// Action is what a verb has decided to do about one attachment, or about all of a sandbox.
-type Action interface {
-	// Target returns the attachment's record as it was listed. Of an attachment without a record, it has the container ID only.
-	Target() checkpoint.Record
-	// Fail notes why it was not done.
-	Fail(err error)
-}
-
-// RecordAction is an Action of which nothing is reported but its error.
-type RecordAction struct {
-	Record checkpoint.Record
-	Err    error
-}
-
-// Target is a part of Action.
-func (a *RecordAction) Target() checkpoint.Record { return a.Record }
-
-// Fail is a part of Action.
-func (a *RecordAction) Fail(err error) { a.Err = err }
 
 // Runner changes sandboxes. Several calls of Run can share it.
 type Runner struct {
@@ -64,59 +44,60 @@ func NewRunner(store *checkpoint.Store) *Runner {
 	return &Runner{Store: store, workers: make(chan struct{}, Workers())}
 }
 
-// Run calls apply for each action under the lock of its sandbox, and Fail with its error. Those of one sandbox come one after the other, in their
-// order, and different sandboxes at the same time. Only its own actions wait for a sandbox on which somebody else is at work. After an
-// interrupt, what has begun ends, and the rest fails with ErrNotTried. Fail can get checkpoint.ErrBusy, too.
-func Run[A Action](ctx context.Context, r *Runner, actions []A, apply func(A) error) {
-	sandboxes := bySandbox(actions)
+// Run calls apply with the number of each target, under the lock of its sandbox, and returns the errors in the order of the targets. A target is
+// the record of an attachment as it was listed. Of an attachment without a record, or of a whole sandbox, it has the container ID only. Targets of
+// one sandbox come one after the other, in their order, and different sandboxes at the same time. Only its own targets wait for a sandbox on
+// which somebody else is at work. After an interrupt, what has begun ends, and the error of the rest is ErrNotTried. An error can be
+// checkpoint.ErrBusy, too.
+func (r *Runner) Run(ctx context.Context, targets []checkpoint.Record, apply func(i int) error) []error {
+	errs, sandboxes := make([]error, len(targets)), bySandbox(targets)
 	r.begin(len(sandboxes))
-	call := func(actions []A, unlock func(), lockErr error) {
+	call := func(numbers []int, unlock func(), lockErr error) {
 		defer r.finish()
 		if lockErr == nil {
 			defer unlock()
 		}
-		for _, a := range actions {
-			err := lockErr
-			if errors.Is(ctx.Err(), context.Canceled) {
-				err = ErrNotTried
-			}
-			if err == nil {
-				err = apply(a)
-			}
-			if err != nil {
-				a.Fail(err)
+		for _, i := range numbers {
+			switch {
+			case errors.Is(ctx.Err(), context.Canceled):
+				errs[i] = ErrNotTried
+			case lockErr != nil:
+				errs[i] = lockErr
+			default:
+				errs[i] = apply(i)
 			}
 		}
 	}
 	var waiting sync.WaitGroup
-	inparallel.Do(cap(r.workers), len(sandboxes), func(i int) {
+	inparallel.Do(cap(r.workers), len(sandboxes), func(k int) {
 		r.workers <- struct{}{}
 		defer func() { <-r.workers }()
-		target := sandboxes[i][0].Target()
+		target := targets[sandboxes[k][0]]
 		unlock, err := r.tryLock(target)
 		if !errors.Is(err, checkpoint.ErrBusy) {
-			call(sandboxes[i], unlock, err)
+			call(sandboxes[k], unlock, err)
 			return
 		}
 		waiting.Go(func() {
 			unlock, err := r.awaitLock(ctx, target.Attachment.ContainerID)
-			call(sandboxes[i], unlock, err)
+			call(sandboxes[k], unlock, err)
 		})
 	})
 	waiting.Wait()
+	return errs
 }
 
-// bySandbox groups the actions by container ID. Both orders stay.
-func bySandbox[A Action](actions []A) (sandboxes [][]A) {
+// bySandbox groups the numbers of the targets by container ID. Both orders stay.
+func bySandbox(targets []checkpoint.Record) (sandboxes [][]int) {
 	places := map[string]int{}
-	for _, a := range actions {
-		id := a.Target().Attachment.ContainerID
-		i, found := places[id]
+	for i, target := range targets {
+		place, found := places[target.Attachment.ContainerID]
 		if !found {
-			i, places[id] = len(sandboxes), len(sandboxes)
+			place = len(sandboxes)
+			places[target.Attachment.ContainerID] = place
 			sandboxes = append(sandboxes, nil)
 		}
-		sandboxes[i] = append(sandboxes[i], a)
+		sandboxes[place] = append(sandboxes[place], i)
 	}
 	return sandboxes
 }

@@ -17,29 +17,29 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 )
 
-// actionsOn returns one action for each "container ID/interface".
-func actionsOn(names ...string) (actions []*change.RecordAction) {
+// targetsOn returns one target for each "container ID/interface".
+func targetsOn(names ...string) (targets []checkpoint.Record) {
 	for _, name := range names {
 		id, ifName, _ := strings.Cut(name, "/")
 		key := attachment.Key{Network: "lan", ContainerID: id, IfName: ifName}
-		actions = append(actions, &change.RecordAction{Record: checkpoint.Record{Attachment: key}})
+		targets = append(targets, checkpoint.Record{Attachment: key})
 	}
-	return actions
+	return targets
 }
 
-func TestEachActionHasItsSandboxLocked(t *testing.T) {
+func TestEachTargetHasItsSandboxLocked(t *testing.T) {
 	store := checkpoint.OpenStore(t.TempDir())
-	actions := actionsOn("c1/eth0", "c2/eth0", "c1/net1", "c3/eth0", "c1/net2")
+	targets := targetsOn("c1/eth0", "c2/eth0", "c1/net1", "c3/eth0", "c1/net2")
 	var mu sync.Mutex
 	order := map[string][]string{}
-	change.Run(t.Context(), change.NewRunner(store), actions, func(a *change.RecordAction) error {
-		id := a.Record.Attachment.ContainerID
+	change.NewRunner(store).Run(t.Context(), targets, func(i int) error {
+		id := targets[i].Attachment.ContainerID
 		if _, err := store.TryLock(id); !errors.Is(err, checkpoint.ErrBusy) {
 			t.Errorf("%s can be locked: %v", id, err)
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		order[id] = append(order[id], a.Record.Attachment.IfName)
+		order[id] = append(order[id], targets[i].Attachment.IfName)
 		return nil
 	})
 	want := map[string][]string{"c1": {"eth0", "net1", "net2"}, "c2": {"eth0"}, "c3": {"eth0"}}
@@ -61,14 +61,14 @@ func TestNobodyWaitsForABusySandbox(t *testing.T) {
 	for i := range 100 {
 		names = append(names, fmt.Sprintf("c%d/eth0", i))
 	}
-	actions, others := actionsOn(names...), 0
+	targets, others := targetsOn(names...), 0
 	var mu sync.Mutex
 	var busy []string
-	change.Run(t.Context(), change.NewRunner(store), actions, func(a *change.RecordAction) error {
+	change.NewRunner(store).Run(t.Context(), targets, func(i int) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if a.Record.Attachment.ContainerID == "busy" {
-			busy = append(busy, a.Record.Attachment.IfName)
+		if targets[i].Attachment.ContainerID == "busy" {
+			busy = append(busy, targets[i].Attachment.IfName)
 		} else if others++; others == 100 {
 			unlock()
 		}
@@ -88,27 +88,26 @@ func TestABusySandboxFailsAfterTheRunnersPatience(t *testing.T) {
 	defer unlock()
 	runner := change.NewRunner(store)
 	runner.Patience = 200 * time.Millisecond
-	actions := actionsOn("busy/eth0", "c1/eth0")
-	change.Run(t.Context(), runner, actions, func(*change.RecordAction) error { return nil })
-	if err := actions[0].Err; !errors.Is(err, checkpoint.ErrBusy) || !strings.Contains(err.Error(), "for more than 200ms") {
+	errs := runner.Run(t.Context(), targetsOn("busy/eth0", "c1/eth0"), func(int) error { return nil })
+	if err := errs[0]; !errors.Is(err, checkpoint.ErrBusy) || !strings.Contains(err.Error(), "for more than 200ms") {
 		t.Errorf("the busy one: %v", err)
 	}
-	if actions[1].Err != nil {
-		t.Error(actions[1].Err)
+	if errs[1] != nil {
+		t.Error(errs[1])
 	}
 }
 
 func TestOneFailureStopsNobody(t *testing.T) {
-	actions := actionsOn("c1/eth0", "c1/net1", "c2/eth0")
+	targets := targetsOn("c1/eth0", "c1/net1", "c2/eth0")
 	failure := errors.New("no")
-	change.Run(t.Context(), change.NewRunner(checkpoint.OpenStore(t.TempDir())), actions, func(a *change.RecordAction) error {
-		if a.Record.Attachment.IfName == "eth0" && a.Record.Attachment.ContainerID == "c1" {
+	errs := change.NewRunner(checkpoint.OpenStore(t.TempDir())).Run(t.Context(), targets, func(i int) error {
+		if targets[i].Attachment.IfName == "eth0" && targets[i].Attachment.ContainerID == "c1" {
 			return failure
 		}
 		return nil
 	})
-	if !errors.Is(actions[0].Err, failure) || actions[1].Err != nil || actions[2].Err != nil {
-		t.Errorf("%v, %v, %v", actions[0].Err, actions[1].Err, actions[2].Err)
+	if !errors.Is(errs[0], failure) || errs[1] != nil || errs[2] != nil {
+		t.Errorf("%v, %v, %v", errs[0], errs[1], errs[2])
 	}
 }
 
@@ -121,14 +120,14 @@ func TestAfterAnInterruptTheRestIsNotTried(t *testing.T) {
 	}
 	defer unlock()
 	ctx, interrupt := context.WithCancel(t.Context())
-	actions := actionsOn("busy/eth0", "c1/eth0", "c1/net1")
-	change.Run(ctx, change.NewRunner(store), actions, func(*change.RecordAction) error {
+	targets := targetsOn("busy/eth0", "c1/eth0", "c1/net1")
+	errs := change.NewRunner(store).Run(ctx, targets, func(int) error {
 		interrupt()
 		return nil
 	})
 	for i, notTried := range []bool{true, false, true} {
-		if errors.Is(actions[i].Err, change.ErrNotTried) != notTried || (actions[i].Err != nil) != notTried {
-			t.Errorf("%s: %v", actions[i].Record.Attachment, actions[i].Err)
+		if errors.Is(errs[i], change.ErrNotTried) != notTried || (errs[i] != nil) != notTried {
+			t.Errorf("%s: %v", targets[i].Attachment, errs[i])
 		}
 	}
 }
@@ -138,7 +137,7 @@ func TestProgressCountsTheSandboxesOfAllCalls(t *testing.T) {
 	var got []string
 	runner.Progress = func(finished, total int) { got = append(got, fmt.Sprintf("%d of %d", finished, total)) }
 	for _, names := range [][]string{{"c1/eth0", "c1/net1", "c2/eth0"}, {"c3/eth0"}} {
-		change.Run(t.Context(), runner, actionsOn(names...), func(*change.RecordAction) error { return nil })
+		runner.Run(t.Context(), targetsOn(names...), func(int) error { return nil })
 	}
 	if diff := cmp.Diff([]string{"1 of 2", "2 of 2", "3 of 3"}, got); diff != "" {
 		t.Error(diff)
@@ -149,7 +148,7 @@ func TestADryRunLocksNothing(t *testing.T) {
 	store := checkpoint.OpenStore(t.TempDir())
 	runner := change.NewRunner(store)
 	runner.Unlocked = true
-	change.Run(t.Context(), runner, actionsOn("c1/eth0"), func(*change.RecordAction) error {
+	runner.Run(t.Context(), targetsOn("c1/eth0"), func(int) error {
 		if store.InUse("c1") {
 			t.Error("it is locked")
 		}

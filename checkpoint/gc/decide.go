@@ -7,7 +7,6 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/change"
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/reclaim"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
@@ -84,26 +83,24 @@ func (o *PassOutcome) decideForget(force bool) {
 // subjectOf returns what the finding is about. ok is false for a finding about nothing that could ever be freed.
 func subjectOf(f audit.Finding) (t PassSubject, ok bool) {
 	s := f.Subject
-	switch {
-	case s.Holder != nil:
-		return PassSubject{
-			Kind: kindHolder, LeaseDir: f.LeaseDir, Network: s.Lease.Network, Address: s.Lease.Address, ContainerID: s.Holder.ContainerID, IfName: s.Holder.IfName,
-			Namespace: s.Holder.Namespace, Milliseconds: milliseconds(s.Holder.Since),
-		}, true
-	case s.Reservation:
-		return PassSubject{
-			Kind: kindReservation, LeaseDir: f.LeaseDir, Network: s.Lease.Network, Address: s.Lease.Address, Owner: s.Lease.Owner, Milliseconds: milliseconds(s.Lease.ReleasedAt),
+	if s.Reservation {
+		t = PassSubject{
+			Kind: kindReservation, Owner: f.Owner, Milliseconds: milliseconds(f.Fields.ReleasedAt),
 			PresentSandbox: f.Fields.PresentSandbox, ElsewherePodUID: f.Fields.ElsewherePodUID,
-		}, true
-	case s.Checkpoint != nil:
-		r := s.Checkpoint
-		return PassSubject{
-			Kind: kindCheckpoint, ContainerID: r.Attachment.ContainerID, IfName: r.Attachment.IfName, Namespace: r.Namespace, Milliseconds: milliseconds(r.CapturedAt),
-		}, true
-	case s.Unreadable != nil:
-		return PassSubject{Kind: kindCheckpoint, ContainerID: s.Unreadable.ContainerID, IfName: s.Unreadable.IfName, Namespace: s.Unreadable.Partial.Namespace}, true
+		}
+	} else {
+		t = PassSubject{
+			Kind: kindCheckpoint, ContainerID: f.Attachment.ContainerID, IfName: f.Attachment.IfName, Namespace: f.Fields.Namespace,
+			Milliseconds: milliseconds(f.Fields.Since),
+		}
 	}
-	return PassSubject{}, false
+	if s.Holder != nil {
+		t.Kind = kindHolder
+	}
+	if s.Lease.Address.IsValid() {
+		t.LeaseDir, t.Network, t.Address = f.LeaseDir, f.Network, f.Address
+	}
+	return t, s.Holder != nil || s.Reservation || s.Checkpoint != nil || s.Unreadable != nil
 }
 
 func milliseconds(t time.Time) int64 {
@@ -111,16 +108,4 @@ func milliseconds(t time.Time) int64 {
 		return 0
 	}
 	return t.UnixMilli()
-}
-
-// ownersToFree returns the owners of the reservations that are to be freed.
-func ownersToFree(outcomes []PassOutcome) (owners []attachment.Owner) {
-	visited := map[attachment.Owner]bool{}
-	for _, d := range outcomes {
-		if o := d.Subject.Lease.Owner; d.State == ToFree && d.Subject.Reservation && !visited[o] {
-			visited[o] = true
-			owners = append(owners, o)
-		}
-	}
-	return owners
 }

@@ -22,17 +22,25 @@ func at(uptime time.Duration) Moment { return Moment{BootID: "boot", Uptime: upt
 func ofHolder(proven bool) audit.Finding {
 	h := lease.Holder{ContainerID: "c1", IfName: "eth0", Namespace: attachment.Namespace{Inode: 1, Cookie: 2, BootID: "boot"}, Since: noon}
 	l := lease.Lease{Address: netip.MustParseAddr("10.3.0.2"), Network: "lan", State: lease.Held, Holders: []lease.Holder{h}}
-	return audit.Finding{Kind: audit.LeaseWithoutSandbox, Proven: proven, Subject: audit.Subject{Lease: l, Holder: &h}}
+	return audit.Finding{
+		Kind: audit.LeaseWithoutSandbox, Proven: proven, Attachment: h.Key("lan"), Network: "lan", Address: l.Address,
+		Fields: audit.Fields{Namespace: h.Namespace, Since: h.Since}, Subject: audit.Subject{Lease: l, Holder: &h},
+	}
 }
 
 func ofReservation(o attachment.Owner, released time.Time, present string) audit.Finding {
 	l := lease.Lease{Address: netip.MustParseAddr("10.3.0.2"), Network: "lan", State: lease.Reserved, Owner: o, ReleasedAt: released}
-	return audit.Finding{Kind: audit.ReservationWithoutOwner, Proven: true, Fields: audit.Fields{PresentSandbox: present}, Subject: audit.Subject{Lease: l, Reservation: true}}
+	return audit.Finding{
+		Kind: audit.ReservationWithoutOwner, Proven: true, Network: "lan", Address: l.Address, Owner: o,
+		Fields: audit.Fields{PresentSandbox: present, ReleasedAt: released}, Subject: audit.Subject{Lease: l, Reservation: true},
+	}
 }
 
 func ofCheckpoint(captured time.Time) audit.Finding {
 	r := checkpoint.Record{Attachment: attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}, CapturedAt: captured}
-	return audit.Finding{Kind: audit.CheckpointWithoutSandbox, Proven: true, Subject: audit.Subject{Checkpoint: &r}}
+	return audit.Finding{
+		Kind: audit.CheckpointWithoutSandbox, Proven: true, Attachment: r.Attachment, Fields: audit.Fields{Since: captured}, Subject: audit.Subject{Checkpoint: &r},
+	}
 }
 
 // seen is a look at a finding. A finding that is nil is not there in that pass.
@@ -44,9 +52,9 @@ type seen struct {
 func TestWhatIsSeenTwiceIsFreed(t *testing.T) {
 	proven, unproven := ofHolder(true), ofHolder(false)
 	newer := ofHolder(true)
-	newer.Subject.Holder.Since = noon.Add(time.Second)
+	newer.Fields.Since = noon.Add(time.Second)
 	otherNamespace := ofHolder(true)
-	otherNamespace.Subject.Holder.Namespace.Cookie = 3
+	otherNamespace.Fields.Namespace.Cookie = 3
 	web := attachment.Owner{Kind: "StatefulSet", Name: "web", UID: "u1"}
 	reservation, again, ofNewUID := ofReservation(web, noon, ""), ofReservation(web, noon.Add(time.Second), ""), ofReservation(attachment.Owner{Kind: "StatefulSet", Name: "web", UID: "u2"}, noon, "")
 	unused, unusedBy2 := ofReservation(web, noon, "c1"), ofReservation(web, noon, "c2")

@@ -153,7 +153,7 @@ func (m *model) snapshot() audit.Snapshot {
 	}
 	for _, r := range m.records {
 		w.Attached = append(w.Attached, audit.Attached{
-			Owner: r.box.of, Interface: audit.AsRecorded, Index: index[r.box.id], Assigned: m.assignedAddresses(r.box),
+			Owner: r.box.of, Interface: audit.Fine, Index: index[r.box.id], Assigned: m.assignedAddresses(r.box),
 			Record: checkpoint.Record{Attachment: attachment.Key{Network: "lan", ContainerID: r.box.id, IfName: "eth0"}, Namespace: r.box.at, CapturedAt: r.at},
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -77,15 +78,15 @@ func (o PassOutcome) Common() change.Outcome {
 	return change.Outcome{Attachment: o.Attachment, Pod: o.Pod, State: o.State, Reason: o.Reason}
 }
 
-// Target is a part of change.Action.
-func (o *PassOutcome) Target() checkpoint.Record {
+// target returns the record of the checkpoint that the outcome is about, as it was listed.
+func (o *PassOutcome) target() checkpoint.Record {
 	return *cmp.Or(o.Subject.Checkpoint, &checkpoint.Record{Attachment: o.Attachment})
 }
 
 // errForgotten says that somebody else has dropped the checkpoint.
 var errForgotten = errors.New("it was dropped meanwhile")
 
-// Fail is a part of change.Action.
+// Fail sets the state by the error.
 func (o *PassOutcome) Fail(err error) {
 	common := o.Common()
 	common.Fail(err)
@@ -260,6 +261,7 @@ func (p *pass) apply(ctx context.Context) {
 	p.recheckOwners(ctx)
 	p.recheckNamespaces(ctx)
 	var checkpoints []*PassOutcome
+	var targets []checkpoint.Record
 	for i := range p.report.Outcomes {
 		o := &p.report.Outcomes[i]
 		o.AddressState = "" // That was what it would become.
@@ -270,10 +272,14 @@ func (p *pass) apply(ctx context.Context) {
 		case o.Subject.Reservation:
 			p.endReservation(ctx, o)
 		default:
-			checkpoints = append(checkpoints, o)
+			checkpoints, targets = append(checkpoints, o), append(targets, o.target())
 		}
 	}
-	change.Run(ctx, change.NewRunner(p.Store), checkpoints, p.forgetCheckpoint)
+	for i, err := range change.NewRunner(p.Store).Run(ctx, targets, func(i int) error { return p.forgetCheckpoint(checkpoints[i]) }) {
+		if err != nil {
+			checkpoints[i].Fail(err)
+		}
+	}
 }
 
 // storeOf returns the store of the lease that the outcome is about.
@@ -283,15 +289,14 @@ func (p *pass) storeOf(o *PassOutcome) *lease.Store {
 
 // recheckOwners asks for the owners once more, right before their reservations end.
 func (p *pass) recheckOwners(ctx context.Context) {
-	p.rechecked = map[attachment.Owner]owner.Judgement{}
-	owners := ownersToFree(p.report.Outcomes)
-	if len(owners) == 0 || p.Judge == nil {
-		return
-	}
-	for i, j := range p.Judge.Judge(ctx, owners) {
-		if i < len(owners) && j.Owner == owners[i] {
-			p.rechecked[owners[i]] = j
+	waiting := map[attachment.Owner]bool{}
+	for _, o := range p.report.Outcomes {
+		if o.State == ToFree && o.Subject.Reservation {
+			waiting[o.Subject.Lease.Owner] = true
 		}
+	}
+	if p.Judge != nil {
+		p.rechecked = audit.JudgeOwners(ctx, p.Judge, slices.Collect(maps.Keys(waiting)))
 	}
 }
 
@@ -300,13 +305,11 @@ func (o *PassOutcome) proof(cause string) string {
 	return fmt.Sprintf("%s: %s; %s", cause, strings.Join(o.Evidence, "; "), o.Reason)
 }
 
-func (o *PassOutcome) holderProof() string { return o.proof("its sandbox is gone") }
-
 // releaseHolder has a holder give up its address.
 func (p *pass) releaseHolder(ctx context.Context, o *PassOutcome) {
 	holder := lease.SeenHolder{Address: o.Subject.Lease.Address, Holder: *o.Subject.Holder}
 	p.free(ctx, o, func(s *lease.Store) error {
-		return s.GiveUp(ctx, []lease.SeenHolder{holder}, o.holderProof())
+		return s.GiveUp(ctx, []lease.SeenHolder{holder}, o.proof("its sandbox is gone"))
 	})
 }
 
@@ -351,14 +354,11 @@ func (p *pass) free(ctx context.Context, o *PassOutcome, apply func(*lease.Store
 	o.setAddressState(s.Get(ctx, o.Subject.Lease.Address))
 }
 
-// FreeAddress is the value of PassOutcome.AddressState for a free address.
-const FreeAddress lease.State = "free"
-
 // setAddressState notes what the address is afterwards. If that cannot be read, it is not known.
 func (o *PassOutcome) setAddressState(l lease.Lease, err error) {
 	switch {
 	case errors.Is(err, lease.ErrNotLeased), err == nil && l.State == "":
-		o.AddressState = FreeAddress
+		o.AddressState = "free"
 	case err == nil:
 		o.AddressState = l.State
 	}
@@ -392,7 +392,7 @@ func (p *pass) forgetCheckpoint(o *PassOutcome) error {
 	if _, err := p.Store.Load(o.Attachment.ContainerID, o.Attachment.IfName); errors.Is(err, checkpoint.ErrNoCheckpoint) {
 		return errForgotten
 	}
-	err := p.Store.ForgetListed(o.Target(), o.Subject.Unreadable)
+	err := p.Store.ForgetListed(o.target(), o.Subject.Unreadable)
 	if err == nil {
 		o.State = Freed
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
@@ -36,7 +37,7 @@ func (g *guard) restore(ctx context.Context) error {
 	for _, o := range report.Outcomes {
 		switch {
 		case o.Differs():
-			g.notBack(sandboxName(o.Pod, o.Attachment), o.FullReason())
+			g.notBack(o.SandboxName(), o.FullReason())
 		case o.State == restore.Restored || o.State == restore.Repaired:
 			back++
 		}
@@ -77,7 +78,7 @@ func (g *guard) verify(ctx context.Context) error {
 	g.logf("gateways that answer: %d of %d", len(answered), len(g.journal.Gateways))
 	for _, gateway := range g.journal.Gateways {
 		if !slices.Contains(answered, gateway) && !g.isDetached(gateway.Attachment) {
-			g.notBack(interfaceName(gateway.Pod, gateway.Attachment), fmt.Sprintf("its gateway %s does not answer", gateway.Target))
+			g.notBack(interfaceName(change.Outcome{Attachment: gateway.Attachment, Pod: gateway.Pod}), fmt.Sprintf("its gateway %s does not answer", gateway.Target))
 		}
 	}
 	return nil

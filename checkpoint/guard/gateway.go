@@ -108,7 +108,7 @@ func gatewaysBefore(store *checkpoint.Store) (gateways []Gateway, err error) {
 	if err != nil {
 		return nil, err
 	}
-	uptime, err := boot.Uptime()
+	uptime, _ := boot.Uptime() // CLOCK_BOOTTIME is there since Linux 2.6.39.
 	for _, r := range records {
 		if kernel.NotFound(r.Namespace) || r.Interface.ParentsInSandbox {
 			continue
@@ -117,5 +117,5 @@ func gatewaysBefore(store *checkpoint.Store) (gateways []Gateway, err error) {
 			gateways = append(gateways, Gateway{Attachment: r.Attachment, Pod: r.Pod, Solicitation: q})
 		}
 	}
-	return gateways, err
+	return gateways, nil
 }

@@ -20,7 +20,7 @@ func (g *guard) check(ctx context.Context) error {
 	var wrong []trouble
 	for _, o := range report.Outcomes {
 		if o.Differs() {
-			wrong = append(wrong, trouble{sandboxName(o.Pod, o.Attachment), o.FullReason()})
+			wrong = append(wrong, trouble{o.SandboxName(), o.FullReason()})
 		}
 	}
 	if err := g.unlessForced(append(wrong, newTroubles("", report.Problems...)...), "not everything is as recorded", "relink check shows it, relink restore repairs it"); err != nil {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/relink-cni/relink/checkpoint/change"
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
@@ -45,7 +44,7 @@ func newTroubles(subject string, reasons ...string) (troubles []trouble) {
 func troublesIn[O interface{ Common() change.Outcome }](report change.Report[O]) (wrong []trouble) {
 	for _, outcome := range report.Outcomes {
 		if o := outcome.Common(); o.IsWrong() {
-			wrong = append(wrong, trouble{interfaceName(o.Pod, o.Attachment), o.Reason})
+			wrong = append(wrong, trouble{interfaceName(o), o.Reason})
 		}
 	}
 	return wrong
@@ -69,10 +68,4 @@ func (g *guard) unlessForced(wrong []trouble, problem, remedy string) error {
 	return fmt.Errorf("%s: %s, --force goes on all the same", problem, remedy)
 }
 
-func sandboxName(pod attachment.Pod, key attachment.Key) string {
-	return pod.Or("sandbox " + key.ContainerID)
-}
-
-func interfaceName(pod attachment.Pod, key attachment.Key) string {
-	return sandboxName(pod, key) + " " + key.IfName
-}
+func interfaceName(o change.Outcome) string { return o.SandboxName() + " " + o.Attachment.IfName }

@@ -16,7 +16,6 @@ import (
 	"github.com/relink-cni/relink/checkpoint/move"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
-	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
@@ -76,11 +75,7 @@ func chooseVia(asked []Via, records []checkpoint.Record) (pairs []Via, err error
 func onlyBase(records []checkpoint.Record, device string) (string, error) {
 	var bases []string
 	for _, r := range records {
-		parents := r.Interface.Parents
-		if r.Interface.Link.Kind == netstate.KindNIC || r.Interface.ParentsInSandbox || len(parents) == 0 {
-			continue
-		}
-		if base := parents[len(parents)-1].Name; base != device && !slices.Contains(bases, base) {
+		if base := checkpoint.Base(checkpoint.HostParents(r.Interface)).Name; base != "" && base != device && !slices.Contains(bases, base) {
 			bases = append(bases, base)
 		}
 	}
@@ -174,7 +169,7 @@ func (g *guard) moveBack(ctx context.Context) error {
 // reason.
 func (g *guard) reportStaying(v Via, report move.UplinkReport, commonReason string) {
 	for _, o := range report.Outcomes {
-		name := interfaceName(o.Pod, o.Attachment)
+		name := interfaceName(o.Outcome)
 		switch {
 		case o.State == move.Moved || g.isDetached(o.Attachment):
 		case o.State == change.Failed:

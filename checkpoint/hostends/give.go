@@ -11,19 +11,14 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cniplugin"
+	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
-	"github.com/relink-cni/relink/pkg/netfilter"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Errors of AddPath that callers match with errors.Is.
-var (
-	// ErrNoAddress: the attachment has no address to be reached at.
-	ErrNoAddress = errors.New("the pod's interface has no address")
-	// ErrOtherPath: the node reaches the pod over another network, or has host access by another one.
-	ErrOtherPath = errors.New("the node reaches the pod another way")
-)
+// ErrOtherPath says that the node reaches the pod over another network, or has host access by another one.
+var ErrOtherPath = errors.New("the node reaches the pod another way")
 
 // LostRouteError says that the pod would lose a way that it has.
 type LostRouteError struct {
@@ -43,7 +38,7 @@ type Target struct {
 	Key       attachment.Key
 	Pod       attachment.Pod
 	Interface netstate.Interface
-	// Host and Sandbox are open during the call. The caller holds the sandbox's lock.
+	// Host and Sandbox are open during the call, and while the undo runs. The caller holds the sandbox's lock.
 	Host, Sandbox *kernel.Namespace
 }
 
@@ -59,44 +54,61 @@ func AddPath(ctx context.Context, target Target, options hostaccess.Options, und
 		return nil, err
 	}
 	if len(access.Addresses) == 0 {
-		return nil, ErrNoAddress
+		return nil, hostaccess.ErrNoAddress
 	}
 	if err := errors.Join(target.checkOnlyPath(), target.checkLostRoutes(options)); err != nil {
 		return nil, err
 	}
-	if err := hostaccess.CheckPodAddresses(target.Host, access.Addresses); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNoAddress, err)
+	node, err := hostaccess.ReadNode(target.Host)
+	if err != nil {
+		return nil, err
 	}
-	pod := hostaccess.Pod{Access: access, Host: target.Host, Sandbox: target.Sandbox}
-	exists, err := target.Host.Exists(access.HostName)
+	if err := node.CheckPodAddresses(access.Addresses); err != nil {
+		return nil, err
+	}
+	exists, err := hostaccess.Exists(target.Host, target.Key)
 	if exists {
 		err = removeLeftovers(ctx, target.Store, target.Host, target.Sandbox, target.Key)
 	}
 	if err != nil {
 		return nil, err
 	}
-	namespace := target.Sandbox.Identity()
-	undo.Push("host access", func() error { return undoAddPath(ctx, target.Store, access, namespace) })
-	node, err := hostaccess.ReadNode(target.Host)
+	pod := hostaccess.Pod{Access: access, Host: target.Host, Sandbox: target.Sandbox}
+	undo.Push("host access", func() error {
+		return errors.Join(pod.Clear(), RemovePath(ctx, target.Store, target.Host, target.Key))
+	})
+	hostIndex, err := pod.Build(node)
 	if err != nil {
 		return nil, err
 	}
-	// The pair comes before the lock: while it is there, nobody takes away what all pods share.
-	if err := pod.Build(node); err != nil {
-		return nil, err
-	}
-	// It takes the routes even if another pod had the address until now.
-	err = target.Store.WithNodeLock(ctx, checkpoint.AccessLock, func() error { return hostaccess.TakeRoutes(target.Host, access, node) })
+	err = target.Store.WithNodeLock(ctx, checkpoint.AccessLock, flock.Shared, func() error {
+		return hostaccess.Claim(target.Host, access, hostIndex, node)
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &access, addMasquerade(ctx, target.Store, target.Host, access)
+	return &access, addMasquerade(ctx, target, hostaccess.MasqueradeOf(node, access))
+}
+
+// addMasquerade makes the rules of iptables that the pod needs. Most often an earlier pod of the network has the same.
+func addMasquerade(ctx context.Context, target Target, needed hostaccess.Masquerade) error {
+	store := target.Store
+	if len(needed.Sources) == 0 || store.Masquerade().Covers(needed) {
+		return nil
+	}
+	return store.WithNodeLock(ctx, checkpoint.MasqueradeLock, flock.Exclusive, func() error {
+		noted := store.Masquerade()
+		if noted.Covers(needed) {
+			return nil
+		}
+		return store.ApplyMasquerade(target.Host, needed.Join(noted))
+	})
 }
 
 // removeLeftovers takes away what a killed AddPath or Remove of the attachment has left: it can have had other settings. What is in the
 // sandbox stays if another attachment of the pod has host access: it may be that one's.
 func removeLeftovers(ctx context.Context, store *checkpoint.Store, host, sandbox *kernel.Namespace, key attachment.Key) error {
-	err := errors.Join(RemovePath(ctx, store, host, hostaccess.HostName(key), len(store.MasqueradeFamilies()) > 0))
+	err := RemovePath(ctx, store, host, key)
 	if otherAccess(store, key) == "" {
 		err = errors.Join(hostaccess.ClearLeftovers(sandbox), err)
 	}
@@ -112,23 +124,6 @@ func otherAccess(store *checkpoint.Store, key attachment.Key) (ifName string) {
 		}
 	}
 	return ""
-}
-
-func addMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, access hostaccess.Access) error {
-	if !access.Masquerade {
-		return nil
-	}
-	return store.WithNodeLock(ctx, checkpoint.MasqueradeLock, func() error {
-		if err := store.NoteMasquerade(hostaccess.FamiliesOf(access)...); err != nil {
-			return err
-		}
-		node, err := hostaccess.ReadNode(host) // Its address can have changed during the wait.
-		if err != nil {
-			return err
-		}
-		all := func(string) bool { return true }
-		return hostaccess.Masquerade{Node: node, Accesses: []hostaccess.Access{access}, Keep: all}.Ensure(host, hostaccess.FamiliesOf(access)...)
-	})
 }
 
 // checkLostRoutes refuses a network to be reached through the node if the pod has an equal route, or if the network has the pod's
@@ -163,21 +158,6 @@ func (t Target) lostRoute(p netip.Prefix) string {
 // mainTable is RT_TABLE_MAIN.
 const mainTable = 254
 
-// undoAddPath undoes an AddPath. By then, the namespaces that AddPath had may be closed.
-func undoAddPath(ctx context.Context, store *checkpoint.Store, access hostaccess.Access, namespace attachment.Namespace) error {
-	host, err := kernel.OpenHost()
-	if err != nil {
-		return err
-	}
-	defer host.Close()
-	var cleared error
-	if sandbox, err := kernel.OpenSame(namespace); err == nil {
-		cleared = hostaccess.Pod{Access: access, Host: host, Sandbox: sandbox}.Clear()
-		sandbox.Close()
-	}
-	return errors.Join(cleared, errors.Join(RemovePath(ctx, store, host, access.HostName, access.Masquerade)))
-}
-
 // checkOnlyPath refuses host access to a pod that another network gives its default route: the node reaches the pod over that one,
 // and the answers must go there.
 func (t Target) checkOnlyPath() error {
@@ -205,50 +185,24 @@ func (t Target) checkOnlyPath() error {
 	return nil
 }
 
-// RemovePath deletes the pair, and what the host has for it. It is no error if nothing is there. masquerades says that there may be a
-// rule of iptables. keptErr says why the rules of iptables stay: no iptables can read them, and the next try would find the same. They stay
-// noted, so that a sweep deletes them.
-func RemovePath(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, hostName string, masquerades bool) (keptErr, err error) {
-	removed, err := hostaccess.Remove(host, hostName)
-	errs := []error{err}
-	if masquerades {
-		keptErr, err = removeMasquerade(ctx, store, host, hostName)
-		errs = append(errs, err)
+// RemovePath deletes the pair of the attachment, and what the host has for all pods if this was the last one. It is no error if nothing is
+// there. The rules of iptables stay, which match nothing then: Sweep takes them away.
+func RemovePath(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, key attachment.Key) error {
+	if err := hostaccess.Remove(host, key); err != nil {
+		return err
 	}
-	if !removed {
-		// Nothing was there. A killed RemovePath can have left what all pods share: nobody waits for that.
-		cancelled, cancel := context.WithCancel(ctx)
-		cancel()
-		ctx = cancelled
-	}
-	err = store.WithNodeLock(ctx, checkpoint.AccessLock, func() error { return hostaccess.RemoveUnused(host) })
-	if removed || !errors.Is(err, checkpoint.ErrBusy) {
-		errs = append(errs, err)
-	}
-	return keptErr, errors.Join(errs...)
+	return removeShared(ctx, store, host)
 }
 
-// removeMasquerade deletes the rules of iptables. keptErr is that of RemovePath.
-func removeMasquerade(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, hostName string) (keptErr, err error) {
-	err = store.WithNodeLock(ctx, checkpoint.MasqueradeLock, func() error {
-		families := store.MasqueradeFamilies()
-		lost := len(families) == 0 // Somebody may have removed the store. Then nobody knows which family has rules.
-		if lost {
-			families = netfilter.Families
+// removeShared takes away what all pods share, if none is left.
+func removeShared(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace) error {
+	if used, err := hostaccess.IsUsed(host); err != nil || used {
+		return err
+	}
+	return store.WithNodeLock(ctx, checkpoint.AccessLock, flock.Exclusive, func() error {
+		if used, err := hostaccess.IsUsed(host); err != nil || used {
+			return err
 		}
-		var errs []error
-		for _, family := range families {
-			others := hostaccess.Masquerade{Keep: func(name string) bool { return name != hostName }}
-			switch err := others.Ensure(host, family); {
-			case netfilter.IsTransient(err):
-				errs = append(errs, err)
-			case errors.Is(err, netfilter.ErrNotInstalled) || lost:
-				// Without iptables the note stays: whoever has iptables sweeps.
-			default:
-				keptErr = errors.Join(keptErr, err)
-			}
-		}
-		return errors.Join(errs...)
+		return hostaccess.RemoveShared(host)
 	})
-	return keptErr, err
 }

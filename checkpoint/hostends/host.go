@@ -3,13 +3,12 @@ package hostends
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/hostaccess"
 	"github.com/relink-cni/relink/pkg/kernel"
-	"github.com/relink-cni/relink/pkg/netfilter"
 )
 
 // Host is the host's part of the host accesses of some records.
@@ -19,8 +18,6 @@ type Host struct {
 	// Records are those of living sandboxes. Complete says that they are all of the node's: what no pod needs goes then.
 	Records  []checkpoint.Record
 	Complete bool
-	// AddsUnlocked takes no lock to add something: the Reconciler looks again if somebody removes meanwhile what it adds.
-	AddsUnlocked bool
 	// DryRun only says what the host lacks, and changes nothing.
 	DryRun bool
 }
@@ -41,10 +38,6 @@ func (a HostReport) Steps() []string { return slices.Concat(a.Plan.Summary(), a.
 // Err joins the errors.
 func (a HostReport) Err() error { return errors.Join(a.PlanErr, a.FilterErr) }
 
-func (h Host) plan(node hostaccess.Node) (hostaccess.HostPlan, error) {
-	return hostaccess.PlanHost(h.Host, checkpoint.HostAccesses(h.Records), node, h.Complete)
-}
-
 // Assert makes the host's part right.
 func (h Host) Assert(ctx context.Context, node hostaccess.Node) (a HostReport) {
 	a.Plan, a.PlanErr = h.AssertRoutes(ctx, node)
@@ -54,69 +47,62 @@ func (h Host) Assert(ctx context.Context, node hostaccess.Node) (a HostReport) {
 
 // AssertRoutes makes the routes, the policy rules and the stand-in right. The plan says what was to be done.
 func (h Host) AssertRoutes(ctx context.Context, node hostaccess.Node) (hostaccess.HostPlan, error) {
-	plan, err := h.plan(node)
-	if err != nil || h.DryRun || len(plan.Steps()) == 0 {
-		return plan, err // On most looks nothing is to be done: no lock is needed.
+	plan, err := hostaccess.PlanHost(h.Host, checkpoint.HostAccesses(h.Records), node, h.Complete)
+	if err == nil && !h.DryRun {
+		err = plan.Run(h.Host)
 	}
-	if h.AddsUnlocked && !plan.Removes() {
-		return plan, plan.Run(h.Host)
+	if err == nil && !h.DryRun && plan.Unused {
+		err = removeShared(ctx, h.Store, h.Host)
 	}
-	return plan, h.Store.WithNodeLock(ctx, checkpoint.AccessLock, func() error {
-		current, err := h.plan(node)
-		if err != nil {
-			return err
-		}
-		return current.Run(h.Host)
-	})
+	return plan, err
 }
 
-// AssertFilter makes the rules of iptables right, and deletes those of pods that are gone, as after a kill. It returns what was wrong.
+// AssertFilter makes the rules of iptables right, and takes them away when no pod needs them. It returns what was wrong.
 func (h Host) AssertFilter(ctx context.Context, node hostaccess.Node) (differences []string, err error) {
-	chain, families, unused, err := h.masquerade(node)
-	if err != nil || len(families) == 0 {
+	needed, noted, err := h.masquerade(node)
+	if err != nil || len(needed.Sources)+len(noted.Sources) == 0 {
 		return nil, err
 	}
-	differences, err = chain.Differs(h.Host, families...)
-	if err != nil || h.DryRun || len(differences) == 0 && !unused {
+	differences, err = needed.Differs(h.Host, noted)
+	if err != nil || h.DryRun || len(differences) == 0 && noted.Applied && noted.Same(needed) {
 		return differences, err
 	}
-	return differences, h.Store.WithNodeLock(ctx, checkpoint.MasqueradeLock, func() error {
-		chain, families, unused, err := h.masquerade(node)
+	return differences, h.Store.WithNodeLock(ctx, checkpoint.MasqueradeLock, flock.Exclusive, func() error {
+		needed, _, err := h.masquerade(node)
 		if err != nil {
 			return err
 		}
-		if !unused {
-			return errors.Join(h.Store.NoteMasquerade(hostaccess.FamiliesOf(chain.Accesses...)...), chain.Ensure(h.Host, families...))
-		}
-		if err = chain.Ensure(h.Host, families...); err == nil {
-			h.Store.ForgetMasquerade()
-		}
-		return err
+		return h.Store.ApplyMasquerade(h.Host, needed)
 	})
 }
 
-// masquerade returns the chain of iptables as it should be, and the families that can have it. Only pods whose pair is there have rules: a
-// rule for a pod that is gone would meet the next one with its address. A pair without a record keeps its rules: an ADD makes them before it
-// saves the checkpoint. unused says that there is no pair.
-func (h Host) masquerade(node hostaccess.Node) (chain hostaccess.Masquerade, families []netfilter.Family, unused bool, err error) {
-	accesses := slices.DeleteFunc(checkpoint.HostAccesses(h.Records), func(a hostaccess.Access) bool { return !a.Masquerade })
-	families = hostaccess.FamiliesOf(accesses...)
-	if noted := h.Store.MasqueradeFamilies(); h.Complete && len(noted) > len(families) {
-		families = noted
+// masquerade returns what the rules of iptables should do, and what the last change of them noted. What pods without a record may need
+// stays: an ADD makes the pair and the rules before it saves the checkpoint.
+func (h Host) masquerade(node hostaccess.Node) (needed, noted hostaccess.Masquerade, err error) {
+	noted, needed = h.Store.Masquerade(), hostaccess.MasqueradeOf(node, checkpoint.HostAccesses(h.Records)...)
+	if needed.Same(needed.Join(noted)) {
+		return needed, noted, nil
 	}
-	if len(families) == 0 {
-		return chain, nil, false, nil
+	unknown := !h.Complete
+	if h.Complete {
+		unknown, err = h.hasUnknownPod()
 	}
+	if unknown {
+		needed = needed.Join(noted)
+	}
+	return needed, noted, err
+}
+
+// hasUnknownPod says whether a pair in the host belongs to a pod with masquerade without a record.
+func (h Host) hasUnknownPod() (unknown bool, err error) {
 	ends, err := h.Host.Ends()
-	hasPair := func(name string) bool { _, ours := hostaccess.ParseAlias(ends[name].Alias); return ours }
-	chain = hostaccess.Masquerade{Node: node, Keep: func(name string) bool { return !h.Complete || hasPair(name) }}
-	for _, a := range accesses {
-		if _, exists := ends[a.HostName]; exists {
-			chain.Accesses = append(chain.Accesses, a)
-		}
+	for name, link := range ends {
+		key, ours := hostaccess.ParseAlias(link.Alias)
+		unknown = unknown || ours && name == hostaccess.HostName(key, true) && !slices.ContainsFunc(h.Records, func(r checkpoint.Record) bool {
+			return r.HostAccess != nil && r.HostAccess.HostName == name
+		})
 	}
-	unused = h.Complete && len(chain.Accesses) == 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(ends)), hasPair)
-	return chain, families, unused, err
+	return unknown, err
 }
 
 // Sweep takes away what killed operations have left in the host. It does nothing if a checkpoint cannot be read: nobody knows then what
@@ -126,15 +112,22 @@ func Sweep(ctx context.Context, store *checkpoint.Store, dryRun bool) (steps []s
 	if err != nil || len(unreadable) > 0 {
 		return nil, err
 	}
-	host, err := kernel.OpenHost()
+	host, node, err := openNode()
 	if err != nil {
 		return nil, err
 	}
 	defer host.Close()
-	node, err := hostaccess.ReadNode(host)
-	if err != nil {
-		return nil, err
-	}
 	report := Host{Store: store, Host: host, Records: records, Complete: true, DryRun: dryRun}.Assert(ctx, node)
 	return report.Steps(), report.Err()
+}
+
+// openNode opens the host's namespace and reads the node there. The caller closes the namespace.
+func openNode() (host *kernel.Namespace, node hostaccess.Node, err error) {
+	if host, err = kernel.OpenHost(); err != nil {
+		return nil, node, err
+	}
+	if node, err = hostaccess.ReadNode(host); err != nil {
+		host.Close()
+	}
+	return host, node, err
 }

@@ -51,7 +51,7 @@ func (n *node) attachedBy(t *testing.T, number int, addresses, keys string) *pod
 	t.Helper()
 	id := fmt.Sprintf("c%d", number)
 	p := &pod{
-		node: n, id: id, netns: fresh.Sandbox(t), host: hostaccess.HostName(attachment.Key{Network: "lan", ContainerID: id, IfName: "eth0"}),
+		node: n, id: id, netns: fresh.Sandbox(t), host: hostaccess.HostName(attachment.Key{Network: "lan", ContainerID: id, IfName: "eth0"}, strings.Contains(keys, `"masquerade": true`)),
 		ipv4: fmt.Sprintf("10.9.0.%d", number), ipv6: fmt.Sprintf("fd00:9::%d", number),
 	}
 	// Without duplicate address detection, an ADD takes a second less.

@@ -45,8 +45,7 @@ func (k *Reconciler) assertFilter(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	records, complete := k.snapshot()
-	differences, err := Host{Store: k.Store, Host: k.Host, Records: records, Complete: complete}.AssertFilter(ctx, node)
+	differences, err := k.snapshot().AssertFilter(ctx, node)
 	if err == nil && len(differences) > 0 {
 		k.OnDone(differences)
 	}

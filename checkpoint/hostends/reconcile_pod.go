@@ -14,43 +14,38 @@ import (
 
 // reconcilePod makes right in the pod what follows from the node, and notes what else differs.
 func (k *Reconciler) reconcilePod(r checkpoint.Record, node hostaccess.Node) (steps []string, err error) {
-	sandbox, err := kernel.OpenSame(r.Namespace)
-	if kernel.IsMissing(err) {
-		return nil, nil // Its DEL comes, or a GC.
+	name := r.Pod.Or(r.Attachment.String())
+	found, remaining, err := FollowNode(k.Store, k.Host, r, node)
+	if kernel.IsMissing(err) || errors.Is(err, checkpoint.ErrNoCheckpoint) {
+		return nil, nil // Its DEL comes, or was faster, or a GC comes.
+	}
+	if err == nil || len(remaining.Differences) > remaining.OfNode {
+		k.setDrift(r, remaining.Differences)
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	defer sandbox.Close()
-	pod := r.HostAccessPod(k.Host, sandbox)
-	pod.WithoutFilter = true
-	inspection, err := pod.Inspect(node)
-	if err == nil && inspection.OfNode > 0 {
-		var found hostaccess.Inspection
-		found, inspection, err = FollowNode(k.Store, k.Host, r, node)
-		for _, d := range found.Differences {
-			if !slices.Contains(inspection.Differences, d) {
-				steps = append(steps, r.Pod.Or(r.Attachment.String())+": "+d)
-			}
+	for _, d := range found.Differences {
+		if !slices.Contains(remaining.Differences, d) {
+			steps = append(steps, name+": "+d)
 		}
 	}
-	if errors.Is(err, checkpoint.ErrNoCheckpoint) || kernel.IsMissing(err) {
-		err = nil // Its DEL was faster.
-	}
-	if err != nil {
-		if len(inspection.Differences) > inspection.OfNode {
-			k.setDrift(r, inspection.Differences)
-		}
-		return nil, fmt.Errorf("%s: %w", r.Pod.Or(r.Attachment.String()), err)
-	}
-	k.setDrift(r, inspection.Differences)
 	return steps, nil
 }
 
-// FollowNode looks at the pod under the sandbox's lock, and makes right what follows from the node. found is what it has found, and empty if
-// nobody could look. remaining is what is left then. The error is ErrBusy if somebody works on the sandbox, ErrNoCheckpoint if the attachment
+// FollowNode makes right what follows from the node. found is what it has found, and remaining what is left then. It looks first, and takes
+// the sandbox's lock only if something is to be done. The error is ErrBusy if somebody works on the sandbox, ErrNoCheckpoint if the attachment
 // has no host access any more, and an error of kernel.OpenSame if its namespace is gone.
 func FollowNode(store *checkpoint.Store, host *kernel.Namespace, r checkpoint.Record, node hostaccess.Node) (found, remaining hostaccess.Inspection, err error) {
+	sandbox, err := kernel.OpenSame(r.Namespace)
+	if err != nil {
+		return found, remaining, err
+	}
+	found, err = podOf(host, r, sandbox).Inspect(node)
+	sandbox.Close()
+	if remaining = found; err != nil || found.OfNode == 0 {
+		return found, remaining, err
+	}
 	unlock, err := store.TryLockRecord(r)
 	if err != nil {
 		return found, remaining, err
@@ -60,16 +55,11 @@ func FollowNode(store *checkpoint.Store, host *kernel.Namespace, r checkpoint.Re
 		if s.Record.HostAccess == nil {
 			return checkpoint.ErrNoCheckpoint
 		}
-		pod := s.Record.HostAccessPod(host, s.Namespace)
-		pod.WithoutFilter = true
-		if found, err = pod.Inspect(node); err != nil {
-			found = hostaccess.Inspection{}
-			return err
+		pod := podOf(host, s.Record, s.Namespace)
+		if found, err = pod.Inspect(node); err == nil {
+			err = pod.FollowNode(found, node)
 		}
-		if remaining = found; found.OfNode == 0 {
-			return nil
-		}
-		if err = pod.FollowNode(found, node); err != nil {
+		if err != nil {
 			return err
 		}
 		if remaining, err = pod.Inspect(node); err == nil && remaining.OfNode > 0 {
@@ -78,6 +68,13 @@ func FollowNode(store *checkpoint.Store, host *kernel.Namespace, r checkpoint.Re
 		return err
 	})
 	return found, remaining, err
+}
+
+// podOf is the pod without its rules of iptables.
+func podOf(host *kernel.Namespace, r checkpoint.Record, sandbox *kernel.Namespace) hostaccess.Pod {
+	pod := r.HostAccessPod(host, sandbox)
+	pod.WithoutFilter = true
+	return pod
 }
 
 // setDrift notes what somebody has changed. Without differences, it removes the note.

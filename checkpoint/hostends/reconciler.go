@@ -177,7 +177,7 @@ func (k *Reconciler) Run(ctx context.Context) error {
 func (k *Reconciler) hasWork() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.records) > 0 || k.complete && (k.Store.HadHostAccess() || len(k.Store.MasqueradeFamilies()) > 0)
+	return len(k.records) > 0 || k.complete && (k.Store.HadHostAccess() || len(k.Store.Masquerade().Sources) > 0)
 }
 
 // reconcile makes the host's part right. It makes the pods' parts right too, if the node has changed since the last look.
@@ -188,7 +188,7 @@ func (k *Reconciler) reconcile(ctx context.Context) error {
 	}
 	before := k.node
 	k.node = node
-	records, complete := k.snapshot()
+	host := k.snapshot()
 	moved := node.Source4 != before.Source4 || node.Source6 != before.Source6
 	if moved {
 		wait.Wake(k.filter)
@@ -201,11 +201,11 @@ func (k *Reconciler) reconcile(ctx context.Context) error {
 		steps, errs = k.reconcilePods(marked, node)
 		marked = nil
 	}
-	plan, err := Host{Store: k.Store, Host: k.Host, Records: records, Complete: complete, AddsUnlocked: true}.AssertRoutes(ctx, node)
-	marked = append(marked, k.changedEnds(records, plan.Broken)...)
+	plan, err := host.AssertRoutes(ctx, node)
+	marked = append(marked, k.changedEnds(host.Records, plan.Broken)...)
 	if err != nil {
 		errs = append(errs, err)
-		marked = records // The kernel takes no route through an end whose settings somebody has changed.
+		marked = host.Records // The kernel takes no route through an end whose settings somebody has changed.
 	} else {
 		steps = append(steps, plan.Steps()...)
 	}
@@ -237,11 +237,11 @@ func (k *Reconciler) reconcilePods(records []checkpoint.Record, node hostaccess.
 // maxFailures is how often a pod that fails is looked at again without a change.
 const maxFailures = 30
 
-// snapshot returns all records. complete says that none is missing.
-func (k *Reconciler) snapshot() (records []checkpoint.Record, complete bool) {
+// snapshot returns the host with all records.
+func (k *Reconciler) snapshot() Host {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return slices.Collect(maps.Values(k.records)), k.complete
+	return Host{Store: k.Store, Host: k.Host, Records: slices.Collect(maps.Values(k.records)), Complete: k.complete}
 }
 
 // takeMarked returns the records to look at.

@@ -3,6 +3,8 @@ package hostends_test
 import (
 	"bufio"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -267,6 +269,55 @@ func TestAReconcilerThatDoesNotKnowAllPodsTakesNothingAway(t *testing.T) {
 	}
 }
 
+// Another pod that is reached by the address keeps it, with all that the host has for pods. Of an earlier sandbox of the same pod it is taken over,
+// and what a flush has taken of the host's part is there again.
+func TestAnAddressIsTakenOnlyFromTheSamePod(t *testing.T) {
+	n := newNode(t)
+	first, next := n.attached(t, 2, plainAccess), n.attached(t, 3, plainAccess)
+	host, err := kernel.OpenHost()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	node, err := hostaccess.ReadNode(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	accessOf := func(p *pod) hostaccess.Access {
+		r, err := n.Store.Load(p.id, "eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *r.HostAccess
+	}
+	access := accessOf(next)
+	access.Addresses = accessOf(first).Addresses
+	index, err := host.Index(access.HostName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh.IP(t, "", "rule del priority 1140")
+	for _, step := range []struct {
+		alias string
+		taken error
+		host  string
+	}{{access.Alias, hostaccess.ErrAddressTaken, first.host}, {accessOf(first).Alias, nil, next.host}} {
+		access.Alias = step.alias
+		if err := hostaccess.Claim(host, access, index, node); !errors.Is(err, step.taken) {
+			t.Errorf("Claim: %v, want %v", err, step.taken)
+		}
+		for _, family := range []string{"-4", "-6"} {
+			to := map[string]string{"-4": first.ipv4, "-6": first.ipv6}[family]
+			if out := fresh.IP(t, "", family+" route show table 1140 "+to); !strings.Contains(out, " dev "+step.host+" ") {
+				t.Errorf("the route is %q, want one through %s", out, step.host)
+			}
+			if out := fresh.IP(t, "", family+" rule"); !strings.Contains(out, "1140:") {
+				t.Errorf("the rules are\n%s", out)
+			}
+		}
+	}
+}
+
 // listeners counts the netlink sockets in this namespace that hear of changes.
 func listeners(t *testing.T) (count int) {
 	t.Helper()
@@ -416,13 +467,15 @@ func TestRunEndsBeforeTheFirstPod(t *testing.T) {
 	}
 }
 
-// Pods come at once while a GC sweeps again and again: each reads the chain of all pods and writes it, and no rule gets lost.
+// Pods come at once while a GC sweeps again and again. Each needs a rule that no other one needs, and no rule gets lost.
 func TestNoRuleOfPodsThatComeAtOnceGetsLost(t *testing.T) {
 	n := newNode(t)
 	const pods = 6
 	var adds sync.WaitGroup
 	for i := range pods {
-		adds.Go(func() { n.attached(t, i+2, `, "hostAccess": {"masquerade": true}`) })
+		adds.Go(func() {
+			n.attached(t, i+2, fmt.Sprintf(`, "hostAccess": {"masquerade": true, "extra": ["10.%[1]d.0.0/16", "fd00:%[1]d::/64"]}`, 50+i))
+		})
 	}
 	done := make(chan struct{})
 	go func() { adds.Wait(); close(done) }()
@@ -437,7 +490,7 @@ func TestNoRuleOfPodsThatComeAtOnceGetsLost(t *testing.T) {
 		}
 	}
 	for _, program := range []string{"iptables", "ip6tables"} {
-		if got := strings.Count(fresh.Run(t, "", program+" -t nat -S RELINK-MASQUERADE"), "-j SNAT"); got != pods {
+		if got := strings.Count(fresh.Run(t, "", program+" -t nat -S RELINK-MASQUERADE"), "--ctorigdst"); got != pods {
 			t.Errorf("%s has %d rules, want %d", program, got, pods)
 		}
 	}

@@ -29,21 +29,6 @@ const (
 // ChangeReport says what became of each attachment.
 type ChangeReport = change.Report[change.Outcome]
 
-// accessAction is an attachment whose host access is to change.
-type accessAction struct {
-	change.Outcome
-	listed checkpoint.Record
-	// otherPath says that the node reaches the pod another way.
-	otherPath bool
-}
-
-func (a *accessAction) Target() checkpoint.Record { return a.listed }
-
-func (a *accessAction) Fail(err error) {
-	a.Outcome.Fail(err)
-	a.otherPath = errors.Is(err, ErrOtherPath)
-}
-
 // Add gives host access to running pods, and notes it in their checkpoints. A pod that has it already with the same options keeps it;
 // with others, it fails. A pod has it by one of its interfaces: that the others cannot have it too is no failure.
 func Add(ctx context.Context, store *checkpoint.Store, records []checkpoint.Record, options hostaccess.Options) (ChangeReport, error) {
@@ -55,9 +40,11 @@ func Add(ctx context.Context, store *checkpoint.Store, records []checkpoint.Reco
 // Remove takes the host access from the checkpoints of running pods, and then from the pods. It can be killed and run again: then it also
 // takes away what a killed Add or Remove has left.
 func Remove(ctx context.Context, store *checkpoint.Store, records []checkpoint.Record) (ChangeReport, error) {
-	return changeAll(ctx, store, records, func(host *kernel.Namespace, s *checkpoint.Sandbox) (change.State, error) {
+	report, err := changeAll(ctx, store, records, func(host *kernel.Namespace, s *checkpoint.Sandbox) (change.State, error) {
 		return removeFrom(ctx, store, host, s)
 	})
+	_, sweepErr := Sweep(ctx, store, false)
+	return report, errors.Join(err, sweepErr)
 }
 
 func changeAll(
@@ -68,27 +55,29 @@ func changeAll(
 		return report, err
 	}
 	defer host.Close()
-	var actions []*accessAction
-	for _, r := range records {
-		actions = append(actions, &accessAction{Outcome: change.Outcome{Attachment: r.Attachment, Pod: r.Pod}, listed: r})
-	}
-	change.Run(ctx, change.NewRunner(store), actions, func(a *accessAction) error {
-		return store.OpenSandbox(a.listed, func(s *checkpoint.Sandbox) (err error) {
-			a.State, err = apply(host, s)
+	report.Outcomes = make([]change.Outcome, len(records))
+	errs := change.NewRunner(store).Run(ctx, records, func(i int) error {
+		return store.OpenSandbox(records[i], func(s *checkpoint.Sandbox) (err error) {
+			report.Outcomes[i].State, err = apply(host, s)
 			return err
 		})
 	})
 	accessByContainer := map[string]string{}
-	for _, a := range actions {
-		if a.State == Added || a.State == AlreadyPresent {
-			accessByContainer[a.Attachment.ContainerID] = a.Attachment.IfName
+	for i, r := range records {
+		o := &report.Outcomes[i]
+		o.Attachment, o.Pod = r.Attachment, r.Pod
+		switch {
+		case errs[i] != nil:
+			o.Fail(errs[i])
+		case o.State == Added || o.State == AlreadyPresent:
+			accessByContainer[o.Attachment.ContainerID] = o.Attachment.IfName
 		}
 	}
-	for _, a := range actions {
-		if ifName := accessByContainer[a.Attachment.ContainerID]; ifName != "" && a.otherPath {
-			a.State, a.Reason = NotNeeded, "the pod has it by "+ifName
+	for i := range report.Outcomes {
+		o := &report.Outcomes[i]
+		if ifName := accessByContainer[o.Attachment.ContainerID]; ifName != "" && errors.Is(errs[i], ErrOtherPath) {
+			o.State, o.Reason = NotNeeded, "the pod has it by "+ifName
 		}
-		report.Outcomes = append(report.Outcomes, a.Outcome)
 	}
 	return report, nil
 }
@@ -127,18 +116,11 @@ func removeFrom(ctx context.Context, store *checkpoint.Store, host *kernel.Names
 		return AlreadyAbsent, removeLeftovers(ctx, store, host, s.Namespace, r.Attachment)
 	}
 	pod := r.HostAccessPod(host, s.Namespace)
-	// While the checkpoint has the host access, a DEL looks for a rule of iptables. Later, it looks only if it finds the pair.
-	if pod.Masquerade {
-		if err := errors.Join(removeMasquerade(ctx, store, host, pod.HostName)); err != nil {
-			return "", err
-		}
-	}
 	r.HostAccess = nil
 	if err := store.Save(r); err != nil {
 		return "", err
 	}
-	removeErr := errors.Join(RemovePath(ctx, store, host, pod.HostName, pod.Masquerade || len(store.MasqueradeFamilies()) > 0))
-	return Removed, errors.Join(pod.Clear(), removeErr)
+	return Removed, errors.Join(pod.Clear(), RemovePath(ctx, store, host, r.Attachment))
 }
 
 // assignedAddresses are the recorded addresses that the result of the ADD has. A pod can give itself others, such as that of the node's
@@ -146,7 +128,7 @@ func removeFrom(ctx context.Context, store *checkpoint.Store, host *kernel.Names
 func assignedAddresses(r checkpoint.Record) (addresses []netstate.Address, err error) {
 	assigned := attachment.ResultAddresses(r.CNI.Result)
 	if len(assigned) == 0 {
-		return nil, fmt.Errorf("%w that relink can be sure of: nobody knows the result of its ADD", ErrNoAddress)
+		return nil, fmt.Errorf("%w that relink can be sure of: nobody knows the result of its ADD", hostaccess.ErrNoAddress)
 	}
 	return slices.DeleteFunc(slices.Clone(r.Interface.Addresses), func(a netstate.Address) bool { return !slices.Contains(assigned, a.Prefix.Addr()) }), nil
 }

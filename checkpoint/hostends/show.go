@@ -45,15 +45,11 @@ const probeTimeout = time.Second
 // Inspect compares the host access of the records with what it should be. It also asks each pod from the node, and the node from each
 // pod, whether an answer comes: a firewall can be in the way. It changes nothing. complete says that these are all of the node's records.
 func Inspect(ctx context.Context, store *checkpoint.Store, records []checkpoint.Record, complete bool) (AccessReport, error) {
-	host, err := kernel.OpenHost()
+	host, node, err := openNode()
 	if err != nil {
 		return AccessReport{}, err
 	}
 	defer host.Close()
-	node, err := hostaccess.ReadNode(host)
-	if err != nil {
-		return AccessReport{}, err
-	}
 	records = slices.DeleteFunc(slices.Clone(records), func(r checkpoint.Record) bool { return r.HostAccess == nil })
 	report := AccessReport{Node: node, Pods: make([]PodReport, len(records))}
 	lacks := Host{Store: store, Host: host, Records: records, Complete: complete, DryRun: true}.Assert(ctx, node)

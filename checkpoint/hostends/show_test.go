@@ -31,9 +31,10 @@ func (n *node) inspect(t *testing.T, records []checkpoint.Record) (problems map[
 // A node without IPv6 has no path to a pod that has IPv6 alone.
 func TestShowSeesThatThereIsNoPath(t *testing.T) {
 	n := newNode(t)
+	n.attachedBy(t, 2, `{"address": "fd00:9::2/64"}`, plainAccess)
 	fresh.Run(t, "", "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6")
 	t.Cleanup(func() { fresh.Run(t, "", "echo 0 >/proc/sys/net/ipv6/conf/all/disable_ipv6") })
-	n.attachedBy(t, 2, `{"address": "fd00:9::2/64"}`, plainAccess)
+	n.Says(t, 0, "restore", "")
 	if problems, well := n.inspect(t, n.Records(t)); well || !strings.Contains(strings.Join(problems["c2"], "; "), "there is no path: the pod has the addresses [fd00:9::2]") {
 		t.Errorf("problems %q", problems)
 	}

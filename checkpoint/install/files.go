@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/relink-cni/relink/deploy/network"
 	"github.com/relink-cni/relink/deploy/systemd"
 )
 
@@ -19,6 +20,9 @@ const (
 	// Unit is the agent's unit.
 	Unit    = "relink-agent.service"
 	unitDir = prefix + "/lib/systemd/system"
+	// The network managers read these.
+	networkdFile       = prefix + "/lib/systemd/network/00-relink.network"
+	networkManagerFile = "/etc/NetworkManager/conf.d/relink.conf"
 )
 
 var (
@@ -68,7 +72,8 @@ func files(o Options) ([]File, error) {
 		return nil, err
 	}
 	list = append(list, executables...)
-	list = append(list, File{Path: filepath.Join(unitDir, Unit), Mode: textMode, Content: systemd.Unit})
+	list = append(list, File{Path: filepath.Join(unitDir, Unit), Mode: textMode, Content: systemd.Unit},
+		File{Path: networkdFile, Mode: textMode, Content: network.Networkd}, File{Path: networkManagerFile, Mode: textMode, Content: network.NetworkManager})
 	for _, shell := range slices.Sorted(maps.Keys(o.Completions)) {
 		list = append(list, File{Path: completionPaths[shell], Mode: textMode, Content: o.Completions[shell]})
 	}

@@ -84,6 +84,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	got := filesBelow(t, root)
 	for path, mode := range map[string]fs.FileMode{
 		"/opt/cni/bin/relink-macvlan": 0o755, "/opt/cni/bin/relink-ipam": 0o755, "/usr/local/sbin/relink": 0o755, "/usr/local/sbin/relink-agent": 0o755,
+		"/usr/local/lib/systemd/network/00-relink.network": 0o644, "/etc/NetworkManager/conf.d/relink.conf": 0o644,
 		"/usr/local/lib/systemd/system/relink-agent.service": 0o644, "/usr/local/share/man/man8/relink-check.8": 0o644,
 		"/usr/local/share/bash-completion/completions/relink": 0o644, "/var/lib/relink/installed.json": 0o600,
 	} {
@@ -91,7 +92,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 			t.Errorf("%s has mode %v, want %v", path, got[path], mode)
 		}
 	}
-	if p := makePlan(t, options(first, root)); p.Changes() || actions(p)[Keep] != 11 {
+	if p := makePlan(t, options(first, root)); p.Changes() || actions(p)[Keep] != 13 {
 		t.Errorf("a second run: %v", p.Steps)
 	}
 
@@ -99,7 +100,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	upgrade := makePlan(t, options(second, root))
-	if a := actions(upgrade); a[Replace] != 8 || a[Remove] != 1 || a[Keep] != 2 {
+	if a := actions(upgrade); a[Replace] != 8 || a[Remove] != 1 || a[Keep] != 4 {
 		t.Errorf("an upgrade: %v", upgrade.Steps)
 	}
 	if err := upgrade.Apply(); err != nil {

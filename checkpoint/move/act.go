@@ -18,9 +18,14 @@ import (
 func (r *moveRun) moveSandboxes(ctx context.Context) {
 	runner := change.NewRunner(r.Store)
 	runner.Progress = r.Progress
-	change.Run(ctx, runner, r.jobsThat((*job).isMovable), func(j *job) error {
-		return r.Store.OpenSandbox(j.record, func(s *checkpoint.Sandbox) error { return r.moveIn(j, s.Record, s.Namespace) })
-	})
+	jobs := r.jobsThat((*job).isMovable)
+	for i, err := range runner.Run(ctx, targetsOf(jobs), func(i int) error {
+		return r.Store.OpenSandbox(jobs[i].record, func(s *checkpoint.Sandbox) error { return r.moveIn(jobs[i], s.Record, s.Namespace) })
+	}) {
+		if err != nil {
+			jobs[i].fail(err)
+		}
+	}
 }
 
 func (r *moveRun) moveIn(j *job, record checkpoint.Record, sandbox *kernel.Namespace) error {
@@ -56,7 +61,7 @@ func (r *moveRun) replaceInterface(j *job, note checkpoint.Move, record checkpoi
 		switched, err = replacement.Swap()
 	}
 	if !switched {
-		return errors.Join(err, r.Store.ForgetMove(note.Attachment.ContainerID, note.Attachment.IfName))
+		return errors.Join(err, r.Store.ForgetMove(note.Attachment))
 	}
 	failpoint.Here("switched")
 	record.Interface.Parents, record.Interface.Link.Index = note.NewParents, replacement.New
@@ -69,9 +74,9 @@ func (r *moveRun) replaceInterface(j *job, note checkpoint.Move, record checkpoi
 	// Announce before the old interface goes down, and once more afterwards: until it is down, it may have answered a
 	// neighbour.
 	first := r.announcer.Announce(j.target.Parent.Index, announced)
-	changes, readErr := sandbox.CarrierChanges(replacement.New)
+	device, readErr := sandbox.Device(replacement.New)
 	err = errors.Join(err, replacement.SetOldDown())
-	j.complete, j.carrierChanges = err == nil && readErr == nil, changes
+	j.complete, j.carrierChanges = err == nil && readErr == nil, device.CarrierChanges
 	record.AnnouncementOwed = errors.Join(first, r.announcer.Announce(j.target.Parent.Index, announced)) != nil
 	j.outcome.SwitchDuration = time.Since(start)
 	if saveErr := r.Store.Save(record); saveErr != nil {

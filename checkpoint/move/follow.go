@@ -10,34 +10,22 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// followAction looks whether an attachment needs no restore: it is as recorded, but for what the pod has changed since its interface
-// has switched. A restore would undo that, so it becomes the record.
-type followAction struct {
-	*job
-	differs bool
-}
-
-func (a *followAction) Fail(error) { a.differs = true }
-
-// differing returns the container IDs of those jobs whose interfaces are not as recorded.
+// differing returns the container IDs of those jobs whose interfaces need a restore. An interface needs none if it is as recorded, but for what
+// the pod has changed since the interface has switched. A restore would undo that, so it becomes the record.
 func (r *moveRun) differing(ctx context.Context, jobs []*job) (ids []string) {
-	var actions []*followAction
-	for _, j := range jobs {
-		actions = append(actions, &followAction{job: j, differs: !j.complete})
-	}
-	change.Run(ctx, change.NewRunner(r.Store), actions, func(a *followAction) error {
-		if a.differs {
+	whole := make([]bool, len(jobs))
+	errs := change.NewRunner(r.Store).Run(ctx, targetsOf(jobs), func(i int) error {
+		if !jobs[i].complete {
 			return nil
 		}
-		return r.Store.OpenSandbox(a.record, func(s *checkpoint.Sandbox) error {
-			unchanged, err := r.followPod(a.job, s.Record, s.Namespace)
-			a.differs = !unchanged
+		return r.Store.OpenSandbox(jobs[i].record, func(s *checkpoint.Sandbox) (err error) {
+			whole[i], err = r.followPod(jobs[i], s.Record, s.Namespace)
 			return err
 		})
 	})
-	for _, a := range actions {
-		if a.differs {
-			ids = append(ids, a.containerID())
+	for i, j := range jobs {
+		if !whole[i] || errs[i] != nil {
+			ids = append(ids, j.containerID())
 		}
 	}
 	return ids
@@ -48,11 +36,11 @@ func (r *moveRun) followPod(j *job, record checkpoint.Record, sandbox *kernel.Na
 	if record.AnnouncementOwed {
 		return false, nil
 	}
-	live, err := kernel.Capture(r.host, sandbox, r.devices, record.Interface.Link.Name, replacementExtent(record.Interface))
+	live, err := r.capture(sandbox, record.Interface)
 	if err != nil || !live.Link.Up {
 		return false, err
 	}
-	if changes, err := sandbox.CarrierChanges(live.Link.Index); err != nil || changes != j.carrierChanges {
+	if device, err := sandbox.Device(live.Link.Index); err != nil || device.CarrierChanges != j.carrierChanges {
 		return false, err // It can have been down: the kernel has taken its routes then, and not the pod.
 	}
 	followed, changed := mergePodChanges(record.Interface, live)

@@ -11,21 +11,16 @@ import (
 	"github.com/relink-cni/relink/pkg/statefile"
 )
 
-// journal has what is needed to move attachments back to where they were.
-type journal struct {
-	Moves []checkpoint.Move `json:"moves"`
-}
-
-// writeJournal writes what will be moved. When it returns, the journal is on the disk.
+// writeJournal writes the notes of what will be moved, so that Revert can move it back. When it returns, the journal is on the disk.
 func (r *moveRun) writeJournal() error {
 	if r.Journal == "" {
 		return nil
 	}
-	var contents journal
+	var moves []checkpoint.Move
 	for _, j := range r.jobsThat((*job).isMovable) {
-		contents.Moves = append(contents.Moves, j.note(j.record))
+		moves = append(moves, j.note(j.record))
 	}
-	if err := statefile.Save(r.Journal, contents); err != nil {
+	if err := statefile.Save(r.Journal, moves); err != nil {
 		return fmt.Errorf("journal of the move: %w", err)
 	}
 	return nil
@@ -35,25 +30,17 @@ func (r *moveRun) writeJournal() error {
 // opts.Source, Target, Select and Force, and moves back what it can. It leaves out attachments that have ended or are already
 // back. It brings back the parents as a restore does, including members of bonds. It can be run again.
 func Revert(ctx context.Context, opts Options) (UplinkReport, error) {
-	entries, err := readJournal(opts.Journal)
-	if err != nil {
-		return UplinkReport{}, err
+	var entries []checkpoint.Move
+	if err := statefile.Load(opts.Journal, &entries); errors.Is(err, fs.ErrNotExist) {
+		return UplinkReport{}, fmt.Errorf("journal of the move: %w", err)
+	} else if err != nil {
+		return UplinkReport{}, fmt.Errorf("journal of the move: %w: %w", checkpoint.ErrTorn, err)
 	}
 	opts.Journal, opts.Force = "", true
 	return run(ctx, opts, func(r *moveRun) error {
 		r.moves, r.report.Notes = planRevert(entries, r.records)
 		return nil
 	})
-}
-
-func readJournal(path string) ([]checkpoint.Move, error) {
-	var contents journal
-	if err := statefile.Load(path, &contents); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("journal of the move: %w", err)
-	} else if err != nil {
-		return nil, fmt.Errorf("journal of the move: %w: %w", checkpoint.ErrTorn, err)
-	}
-	return contents.Moves, nil
 }
 
 // planRevert is a pure function: it decides which of the records move back.

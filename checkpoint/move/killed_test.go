@@ -93,7 +93,7 @@ func TestTwoMovesAtOnce(t *testing.T) {
 	if err := FinishKilled(t.Context(), n.store); err != nil {
 		t.Error(err)
 	}
-	if note := must(n.store.LoadMove("c0", "eth0"))(t); note.State != checkpoint.MoveBegun || note.Attachment != (attachment.Key{Network: "lan", ContainerID: "c0", IfName: "eth0"}) {
+	if note := must(n.store.LoadMove(attachment.Key{ContainerID: "c0", IfName: "eth0"}))(t); note.State != checkpoint.MoveBegun || note.Attachment != (attachment.Key{Network: "lan", ContainerID: "c0", IfName: "eth0"}) {
 		t.Errorf("the note is %+v", note)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

@@ -45,7 +45,7 @@ func (r *moveRun) inspect(record checkpoint.Record) (live netstate.Interface, er
 }
 
 func (r *moveRun) inspectIn(sandbox *kernel.Namespace, record checkpoint.Record) (live netstate.Interface, err error) {
-	if live, err = kernel.Capture(r.host, sandbox, r.devices, record.Interface.Link.Name, replacementExtent(record.Interface)); err != nil {
+	if live, err = r.capture(sandbox, record.Interface); err != nil {
 		return live, fmt.Errorf("it is not as recorded: %w: relink restore", err)
 	}
 	recorded, err := r.Store.Effective(record, sandbox.Exists)
@@ -84,13 +84,13 @@ func (r *moveRun) readSurroundings(sandbox *kernel.Namespace, record checkpoint.
 	return b, nil
 }
 
-// replacementExtent returns the extent that a new interface gets from the old one. The record can also have settings with their
-// default values.
-func replacementExtent(recorded netstate.Interface) kernel.Extent {
+// capture returns the interface as it is now, as far as a new interface gets it from the old one. The record can also have settings with
+// their default values.
+func (r *moveRun) capture(sandbox *kernel.Namespace, recorded netstate.Interface) (netstate.Interface, error) {
 	extent := kernel.CheckpointExtent
 	extent.Settings = kernel.ExtentOf(recorded).Settings
 	extent.ParentsCarried = false // Addresses and routes of the host's devices stay there.
-	return extent
+	return kernel.Capture(r.host, sandbox, r.devices, recorded.Link.Name, extent)
 }
 
 func podName(record checkpoint.Record) string { return record.Pod.Or(record.Attachment.ContainerID) }

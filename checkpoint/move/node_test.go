@@ -251,7 +251,7 @@ func TestADetachedPodLivesOn(t *testing.T) {
 	if r := must(Run(t.Context(), n.options("lan0", "lan2")))(t); !r.Complete() {
 		t.Fatalf("%q", states(r))
 	}
-	note := must(n.store.LoadMove("c0", "eth0"))(t)
+	note := must(n.store.LoadMove(attachment.Key{ContainerID: "c0", IfName: "eth0"}))(t)
 	note.State = checkpoint.MoveSwitched
 	if err := errors.Join(n.store.SaveMove(note), n.store.Forget("c0", "eth0")); err != nil {
 		t.Fatal(err)

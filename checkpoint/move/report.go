@@ -33,7 +33,7 @@ type AttachmentOutcome struct {
 type UplinkReport struct {
 	change.Report[AttachmentOutcome]
 	// Steps are the steps in the host.
-	Steps []restore.StepResult `json:"steps,omitempty"`
+	Steps []restore.Step `json:"steps,omitempty"`
 }
 
 // Unchanged says that the move did not begin.

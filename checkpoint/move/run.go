@@ -88,19 +88,21 @@ func (j *job) refuse(reason string) {
 	}
 }
 
-// Target is a part of change.Action.
-func (j *job) Target() checkpoint.Record { return j.record }
+// targetsOf returns the records of the jobs.
+func targetsOf(jobs []*job) (targets []checkpoint.Record) {
+	for _, j := range jobs {
+		targets = append(targets, j.record)
+	}
+	return targets
+}
 
-// Fail is a part of change.Action.
-func (j *job) Fail(err error) {
+// fail sets what became of the move by the error.
+func (j *job) fail(err error) {
 	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
-		err = errDetached
+		err = errors.New("it was detached in the meantime")
 	}
 	j.outcome.Fail(err)
 }
-
-// errDetached means that the attachment was detached before its move.
-var errDetached = errors.New("it was detached in the meantime")
 
 func (j *job) hasSwitched() bool { return j.outcome.SwitchDuration > 0 }
 
@@ -194,18 +196,11 @@ func poll(ctx context.Context, deadline time.Time, look func() (pending bool)) {
 // previousIndex returns the index that the interface had when it was on the new parent before. It returns 0 if it was
 // never there.
 func (r *moveRun) previousIndex(j *job) int {
-	note, err := r.Store.LoadMove(j.containerID(), j.record.Attachment.IfName)
-	if err != nil || len(j.newParents) == 0 || note.State == checkpoint.MoveBegun || baseName(note.OldParents) != baseName(j.newParents) {
+	note, err := r.Store.LoadMove(j.record.Attachment)
+	if err != nil || len(j.newParents) == 0 || note.State == checkpoint.MoveBegun || checkpoint.Base(note.OldParents).Name != checkpoint.Base(j.newParents).Name {
 		return 0
 	}
 	return note.Index
-}
-
-func baseName(chain []netstate.Device) string {
-	if len(chain) == 0 {
-		return ""
-	}
-	return chain[len(chain)-1].Name
 }
 
 // execute checks everything, and then moves what can be moved.
@@ -230,7 +225,7 @@ func (r *moveRun) execute(ctx context.Context) error {
 		r.report.Interrupted = true
 		r.removeCreatedVLANs()
 		for _, j := range r.jobsThat((*job).isMovable) {
-			j.Fail(change.ErrNotTried)
+			j.fail(change.ErrNotTried)
 		}
 	case r.DryRun:
 	case !r.canProceed():

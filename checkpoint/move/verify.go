@@ -64,7 +64,7 @@ func (r *moveRun) markDeleted(ctx context.Context) {
 		case r.isDeleted(ctx, j.record, vanished):
 			j.outcome.State, j.outcome.Reason = Deleted, "it was deleted during the move"
 		case vanished && j.outcome.State != change.Refused: // What cannot be moved stays so.
-			j.Fail(errors.New("its checkpoint has vanished, and it is not proven gone: relink capture writes one"))
+			j.fail(errors.New("its checkpoint has vanished, and it is not proven gone: relink capture writes one"))
 		}
 	}
 }
@@ -102,18 +102,12 @@ func restoreSandboxes(ctx context.Context, store *checkpoint.Store, ids []string
 // deleteOldInterfaces deletes the replaced interfaces. It comes after all switches: a deletion holds the kernel's lock, and
 // other interfaces would wait to switch.
 func (r *moveRun) deleteOldInterfaces(ctx context.Context) {
-	var actions []*cleanup
-	for _, j := range r.jobsThat((*job).hasSwitched) {
-		actions = append(actions, &cleanup{j})
+	jobs := r.jobsThat((*job).hasSwitched)
+	for i, err := range finishMoves(ctx, r.Store, r.host, targetsOf(jobs)) {
+		if o := &jobs[i].outcome; err != nil {
+			o.Fail(fmt.Errorf("it is on %s, but the old interface is still there: %w", o.NewParent, err))
+		}
 	}
-	change.Run(ctx, change.NewRunner(r.Store), actions, func(a *cleanup) error { return finishMove(r.Store, r.host, a.record.Attachment) })
-}
-
-// cleanup deletes the replaced interface of a job.
-type cleanup struct{ *job }
-
-func (a *cleanup) Fail(err error) {
-	a.outcome.Fail(fmt.Errorf("it is on %s, but the old interface is still there: %w", a.outcome.NewParent, err))
 }
 
 // FinishKilled finishes what killed moves have left, and restores their sandboxes. After that, each checkpoint names the
@@ -170,13 +164,13 @@ func finishKilled(ctx context.Context, store *checkpoint.Store) error {
 	}
 	defer host.Close()
 	var begun []string
-	var actions []*change.RecordAction
+	var targets []checkpoint.Record
 	for _, m := range notes {
-		actions = append(actions, &change.RecordAction{Record: checkpoint.Record{Attachment: m.Attachment}})
+		targets = append(targets, checkpoint.Record{Attachment: m.Attachment})
 	}
-	change.Run(ctx, change.NewRunner(store), actions, func(a *change.RecordAction) error { return finishMove(store, host, a.Record.Attachment) })
+	finished := finishMoves(ctx, store, host, targets)
 	for i, m := range notes {
-		if err := actions[i].Err; err != nil && !errors.Is(err, checkpoint.ErrBusy) && !errors.Is(err, change.ErrNotTried) {
+		if err := finished[i]; err != nil && !errors.Is(err, checkpoint.ErrBusy) && !errors.Is(err, change.ErrNotTried) {
 			errs = append(errs, fmt.Errorf("finish the move of %s: %w", m.Attachment, err))
 		}
 		_, loadErr := store.Load(m.Attachment.ContainerID, m.Attachment.IfName)
@@ -191,9 +185,14 @@ func finishKilled(ctx context.Context, store *checkpoint.Store) error {
 	return errors.Join(errs...)
 }
 
+// finishMoves finishes the moves of the attachments.
+func finishMoves(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, targets []checkpoint.Record) []error {
+	return change.NewRunner(store).Run(ctx, targets, func(i int) error { return finishMove(store, host, targets[i].Attachment) })
+}
+
 // finishMove finishes the move of one attachment. The caller holds its sandbox's lock.
 func finishMove(store *checkpoint.Store, host *kernel.Namespace, key attachment.Key) error {
-	note, err := store.LoadMove(key.ContainerID, key.IfName)
+	note, err := store.LoadMove(key)
 	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
 		return nil // Another process has finished the move.
 	}
@@ -235,7 +234,7 @@ func forgetMove(store *checkpoint.Store, note checkpoint.Move) error {
 			return err
 		}
 	}
-	return store.ForgetMove(note.Attachment.ContainerID, note.Attachment.IfName)
+	return store.ForgetMove(note.Attachment)
 }
 
 // resolveMove finds out whether the new interface has taken the old one's place, and corrects the record. If it has not,
@@ -267,5 +266,5 @@ func resolveMove(store *checkpoint.Store, host, sandbox *kernel.Namespace, note 
 	if err := kernel.DeleteUnfinished(sandbox); err != nil {
 		return note, err
 	}
-	return note, store.ForgetMove(note.Attachment.ContainerID, note.Attachment.IfName)
+	return note, store.ForgetMove(note.Attachment)
 }

@@ -71,7 +71,7 @@ func (r *restoreRun) repairHostAccess(ctx context.Context, records []checkpoint.
 			if dryRun {
 				report.problem("host access: " + reason)
 			} else {
-				report.Parents = append(report.Parents, StepResult{Step{Action: RepairHostAccess, Device: accessDevice, Reason: reason}, failed})
+				report.Parents = append(report.Parents, Step{Action: RepairHostAccess, Device: accessDevice, Reason: reason, Error: failed})
 			}
 		}
 	}

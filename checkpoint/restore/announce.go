@@ -96,7 +96,7 @@ func cutOffLines(states []*attachmentState) (lines []string) {
 	count, owed := map[string]int{}, map[string]int{}
 	for _, s := range states {
 		_, cause := s.outcome.CutOff()
-		causes = appendNew(causes, cause)
+		addNew(&causes, cause)
 		count[cause]++
 		if s.outcome.AnnouncementOwed {
 			owed[cause]++

@@ -46,7 +46,9 @@ type target struct {
 
 // apply carries out steps that batchSteps has grouped.
 func (t *target) apply(steps ...Step) (err error) {
-	switch s := steps[0]; s.Action {
+	s := steps[0]
+	part := netstate.Interface{Link: netstate.Link{Name: s.Device}}
+	switch s.Action {
 	case CreateBond:
 		return t.namespace.CreateBond(s.planned.Device, t.related)
 	case CreateVLAN:
@@ -61,7 +63,7 @@ func (t *target) apply(steps ...Step) (err error) {
 	case SetMTU, RaiseMTU:
 		return t.namespace.SetMTU(t.index, s.Device, s.MTU)
 	case SetUp:
-		return t.namespace.SetUp(t.index, s.Device)
+		part.Link.Up = true
 	case SetMAC:
 		return t.namespace.SetMAC(t.index, s.Device, s.MAC)
 	case SetKind:
@@ -69,30 +71,31 @@ func (t *target) apply(steps ...Step) (err error) {
 	case SetAttributes:
 		return t.namespace.SetAttributes(t.index, *s.Link)
 	case SetMaster:
-		return t.namespace.SetMaster(t.index, *s.Master)
+		part.Master = s.Master
 	case SetSetting:
-		return t.namespace.WriteSetting(s.Device, s.Setting, s.Value)
+		part.Settings = map[string]string{s.Setting: s.Value}
 	case AddAddress:
-		var addresses []netstate.Address
-		for _, s := range steps {
-			addresses = append(addresses, *s.Address)
-		}
-		return t.namespace.AddAddresses(t.index, addresses)
+		return t.namespace.AddAddresses(t.index, partsOf(steps, func(s Step) *netstate.Address { return s.Address }))
 	case AddRoute:
-		var routes []netstate.Route
-		for _, s := range steps {
-			routes = append(routes, *s.Route)
-		}
-		return t.namespace.AddRoutes(t.index, routes, t.recorded)
+		return t.namespace.AddRoutes(t.index, partsOf(steps, func(s Step) *netstate.Route { return s.Route }), t.recorded)
 	case AddRule:
-		return t.namespace.AddRule(*s.Rule)
+		part.Rules = []netstate.Rule{*s.Rule}
 	case AddNeighbour:
-		return t.namespace.AddNeighbour(t.index, *s.Neighbour)
+		part.Neighbours = []netstate.Neighbour{*s.Neighbour}
 	case AddQdisc:
 		return t.namespace.AddQdisc(t.index, *s.Qdisc)
 	default:
 		return fmt.Errorf("%s: not a step on a device", s)
 	}
+	return t.namespace.Configure(t.index, part, true)
+}
+
+// partsOf returns what each step adds.
+func partsOf[T any](steps []Step, part func(Step) *T) (parts []T) {
+	for _, s := range steps {
+		parts = append(parts, *part(s))
+	}
+	return parts
 }
 
 // stepRunner carries steps on parents out, in one namespace. It knows a device by its index, which no
@@ -105,20 +108,19 @@ type stepRunner struct {
 
 // runSteps carries out steps on parents in the namespace. With giveUp, it stops at a step whose devices have changed: the next plan knows
 // better. It returns what became of the steps that it has finished with. A dry run does none of them.
-func runSteps(namespace *kernel.Namespace, steps []Step, dryRun, giveUp bool) (results []StepResult) {
+func runSteps(namespace *kernel.Namespace, steps []Step, dryRun, giveUp bool) (results []Step) {
 	runner := stepRunner{namespace, map[int]int{}}
 	for _, step := range steps {
-		result := StepResult{Step: step}
 		if !dryRun {
 			err := runner.run(step)
 			if giveUp && errors.Is(err, errChanged) {
 				break
 			}
 			if err != nil {
-				result.Error = err.Error()
+				step.Error = err.Error()
 			}
 		}
-		results = append(results, result)
+		results = append(results, step)
 	}
 	return results
 }

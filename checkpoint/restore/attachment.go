@@ -92,13 +92,16 @@ func (w *attachmentRestore) findParentInSandbox() error {
 	if err := p.apply(); err != nil {
 		return err
 	}
-	w.sandboxSteps = p.steps
+	for _, s := range p.steps {
+		s.Error = "" // What is not there after the steps is the error.
+		w.sandboxSteps = append(w.sandboxSteps, s)
+	}
 	found := p.after.chain(recorded)
 	switch {
 	case found.Problem != nil:
 		return found.Problem
 	case len(p.after.steps) > 0:
-		return errors.New(failureReasons(p.after.steps, p.results))
+		return errors.New(failureReasons(p.after.steps, p.steps))
 	}
 	return w.useParent(p.after, found)
 }
@@ -137,7 +140,7 @@ func (w *attachmentRestore) plan() ([]Step, error) {
 	if alien {
 		return nil, leftAlone(err, live.Link)
 	}
-	if missing && onHost(&w.record) {
+	if missing && len(checkpoint.HostParents(recorded)) > 0 {
 		if problem := memberProblem(w.devices, w.parent, recorded.Parents[0].Name); problem != nil {
 			return nil, problem
 		}
@@ -233,7 +236,7 @@ func (w *attachmentRestore) checkCarrier() {
 	w.state.parentIndex = w.parent.Index
 	switch {
 	case !w.record.Interface.Link.Up: // As recorded.
-	case onHost(&w.record) && !w.parent.Carrier:
+	case len(checkpoint.HostParents(w.record.Interface)) > 0 && !w.parent.Carrier:
 		o.NoCarrier = w.parent.Name
 	case !w.carrier:
 		o.NoCarrier, o.OwnLink = w.record.Interface.Link.Name, true
@@ -277,31 +280,17 @@ func (w *attachmentRestore) saveRecord(whole bool) error {
 	return w.node.store.Save(w.record)
 }
 
-// indexAction writes the new indices of one record's parents.
-type indexAction struct {
-	attachments *announcements
-	state       *attachmentState
-	renewal     checkpoint.Renewal
-}
-
-func (a indexAction) Target() checkpoint.Record { return a.renewal.Record }
-
-// Fail keeps the old indices of a sandbox that is busy: who is at work on it looks for itself, or the next restore does.
-func (a indexAction) Fail(err error) {
-	if !errors.Is(err, checkpoint.ErrBusy) && !errors.Is(err, change.ErrNotTried) {
-		a.attachments.change(func() { a.state.Fail(err) })
-	}
-}
-
-// saveIndices writes the new indices of the parents of all attachments that are as recorded: into one file, or else into each record.
+// saveIndices writes the new indices of the parents of all attachments that are as recorded: into one file, or else into each record. A
+// sandbox that is busy keeps the old indices: who is at work on it looks for itself, or the next restore does.
 func (c *chainRestore) saveIndices(ctx context.Context) {
-	var actions []indexAction
+	var states []*attachmentState
+	var targets []checkpoint.Record
 	var renewals []checkpoint.Renewal
 	c.attachments.change(func() {
 		for _, s := range c.attachments.states {
 			if s.outcome.IsAsRecorded() && s.foundParents != nil && !netstate.SameIndices(s.foundParents, s.listed.Interface.Parents) {
-				renewal := checkpoint.Renewal{Record: *s.listed, Parents: s.foundParents}
-				actions, renewals = append(actions, indexAction{c.attachments, s, renewal}), append(renewals, renewal)
+				states, targets = append(states, s), append(targets, *s.listed)
+				renewals = append(renewals, checkpoint.Renewal{Record: *s.listed, Parents: s.foundParents})
 			}
 			s.foundParents = nil
 		}
@@ -309,12 +298,16 @@ func (c *chainRestore) saveIndices(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, busyTimeout) // Neighbours may wait to be told.
 	defer cancel()
 	store := c.run.node.store
-	if c.run.opts.DryRun || len(actions) == 0 || store.RenewIndices(limited, renewals) == nil {
+	if c.run.opts.DryRun || len(states) == 0 || store.RenewIndices(limited, renewals) == nil {
 		return
 	}
 	runner := change.NewRunner(store)
 	runner.Patience = busyTimeout
-	change.Run(ctx, runner, actions, func(a indexAction) error { return saveParents(store, a.renewal) })
+	for i, err := range runner.Run(ctx, targets, func(i int) error { return saveParents(store, renewals[i]) }) {
+		if err != nil && !errors.Is(err, checkpoint.ErrBusy) && !errors.Is(err, change.ErrNotTried) {
+			c.attachments.change(func() { states[i].outcome.Fail(err) })
+		}
+	}
 }
 
 // saveParents is saveIndices for one record. The caller holds the sandbox's lock.

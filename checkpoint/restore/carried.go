@@ -32,10 +32,7 @@ func (c *chainRestore) restoreCarried() error {
 				return err
 			}
 		}
-		uptime, err := boot.Uptime()
-		if err != nil {
-			return err
-		}
+		uptime, _ := boot.Uptime() // CLOCK_BOOTTIME is there since Linux 2.6.39.
 		steps, note := planCarried(device, *recorded.carried, live, uptime)
 		if len(steps) > 0 && !opts.HostAddresses {
 			note, steps = lackingNote(recorded.name, steps), nil
@@ -51,15 +48,9 @@ func (c *chainRestore) restoreCarried() error {
 func notRestoredNote(name string, records []checkpoint.Record) string {
 	var items []string
 	for i := range records {
-		if !onHost(&records[i]) {
-			continue
-		}
-		for _, p := range records[i].Interface.Parents {
-			if p.Name != name || p.Carried == nil {
-				continue
-			}
-			for _, thing := range p.Carried.NotRestored {
-				items = appendNew(items, thing)
+		for _, p := range checkpoint.HostParents(records[i].Interface) {
+			if p.Name == name && p.Carried != nil {
+				addNew(&items, p.Carried.NotRestored...)
 			}
 		}
 	}
@@ -90,8 +81,8 @@ func newestCarried(records []checkpoint.Record, plan *ParentPlan) (list []carrie
 	newest := map[string]*checkpoint.Record{}
 	for i := range records {
 		r := &records[i]
-		for _, p := range r.Interface.Parents {
-			if known := newest[p.Name]; onHost(r) && (known == nil || r.CapturedAt.After(known.CapturedAt)) {
+		for _, p := range checkpoint.HostParents(r.Interface) {
+			if known := newest[p.Name]; known == nil || r.CapturedAt.After(known.CapturedAt) {
 				newest[p.Name] = r
 			}
 		}

@@ -111,7 +111,7 @@ func (c *chainRestore) restoreAttachment(record checkpoint.Record, s *attachment
 		_, _ = w.plan() // So the outcome has the interface as it is.
 	}
 	if err != nil {
-		if note, _ := c.run.node.store.LoadMove(record.Attachment.ContainerID, record.Attachment.IfName); note.State == checkpoint.MoveBegun {
+		if note, _ := c.run.node.store.LoadMove(record.Attachment); note.State == checkpoint.MoveBegun {
 			err = checkpoint.ErrUnfinishedMove
 		}
 		s.outcome.Fail(err)
@@ -160,9 +160,7 @@ func (c *chainRestore) reportUnconnected(ctx context.Context) {
 			o.Reason = joinReasons(o.Reason, "interrupted: "+cause)
 		}
 	}
-	for _, text := range cutOffLines(rest) {
-		c.report.problem(text)
-	}
+	c.report.problem(cutOffLines(rest)...)
 	if c.attachments.failed != nil {
 		c.report.problem(printable.Joined(c.attachments.failed))
 	}
@@ -183,9 +181,7 @@ func (c *chainRestore) setWaiting(reasons []string) {
 	}
 	var list []string
 	for _, chain := range r.chains {
-		for _, reason := range chain.waitingFor {
-			list = appendNew(list, reason)
-		}
+		addNew(&list, chain.waitingFor...)
 	}
 	r.opts.Waiting(list)
 }

@@ -54,14 +54,11 @@ func Chains(records []checkpoint.Record, mapped map[string]string) (chains []Cha
 // parentChains returns the parents of the records in the host, each chain once: first those on bonds. The plan for the others depends on
 // which NICs become members.
 func parentChains(records []checkpoint.Record) (chains [][]netstate.Device) {
-	known := map[string]bool{}
+	listed := map[string]bool{}
 	for i := range records {
-		if !onHost(&records[i]) {
-			continue
-		}
-		parents := records[i].Interface.Parents
-		if key := planKey(parents); !known[key] {
-			known[key] = true
+		parents := checkpoint.HostParents(records[i].Interface)
+		if key := planKey(parents); len(parents) > 0 && !listed[key] {
+			listed[key] = true
 			chains = append(chains, parents)
 		}
 	}
@@ -86,13 +83,13 @@ func chainKeys(r *checkpoint.Record) []string {
 	keys := []string{sandbox + r.Interface.Link.Name}
 	switch {
 	case r.Interface.ParentsInSandbox && len(parents) > 0:
-		return append(keys, sandbox+parents[len(parents)-1].Name)
+		return append(keys, sandbox+checkpoint.Base(parents).Name)
 	case r.Interface.Link.Kind != netstate.KindNIC && len(parents) == 0:
 		return keys
 	}
 	nics := hostNICs(r)
 	if len(parents) > 0 {
-		base := parents[len(parents)-1]
+		base := checkpoint.Base(parents)
 		nics = append(nics, netstate.Member{Name: base.Name, NIC: base.NIC})
 	}
 	for _, m := range nics {
@@ -114,19 +111,15 @@ func hardwareKeys(n netstate.NIC) (keys []string) {
 
 // baseOf returns the recorded name of the record's lowest device in the host.
 func baseOf(r *checkpoint.Record) string {
-	switch parents := r.Interface.Parents; {
-	case r.Interface.Link.Kind == netstate.KindNIC:
+	if r.Interface.Link.Kind == netstate.KindNIC {
 		return nameInHost(r.Interface.Link)
-	case r.Interface.ParentsInSandbox, len(parents) == 0:
-		return ""
-	default:
-		return parents[len(parents)-1].Name
 	}
+	return checkpoint.Base(checkpoint.HostParents(r.Interface)).Name
 }
 
 // isOnBond says that the lowest of the parents is a bond.
 func isOnBond(parents []netstate.Device) bool {
-	return len(parents) > 0 && parents[len(parents)-1].Bond != nil
+	return checkpoint.Base(parents).Bond != nil
 }
 
 // disjointSets holds sets of keys (union-find). The value of a key is another key of its set, closer to the set's root.

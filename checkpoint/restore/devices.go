@@ -31,10 +31,7 @@ type DeviceState struct {
 func deviceStates(plan *ParentPlan, hostDevices netstate.Devices, records []checkpoint.Record) []DeviceState {
 	states := map[string]*DeviceState{}
 	for i := range records {
-		if !onHost(&records[i]) {
-			continue
-		}
-		recorded := records[i].Interface.Parents
+		recorded := checkpoint.HostParents(records[i].Interface)
 		result := plan.chain(recorded)
 		path, below := "", ""
 		for place := range slices.Backward(recorded) {

@@ -226,7 +226,10 @@ func (p *ParentPlan) foundNote(wanted netstate.Member, m nicMatch, index int) st
 				live.Name, wanted.Name, wanted.BusAddress, live.PermanentMAC, wanted.PermanentMAC)
 		}
 	}
-	return renamedNote(wanted.Name, live.Name, property)
+	if wanted.Name == live.Name {
+		return ""
+	}
+	return fmt.Sprintf("%s is now %s (same %s)", wanted.Name, live.Name, property)
 }
 
 // missingNIC says that no NIC is the recorded one. If another device has its name, it says so.
@@ -266,13 +269,6 @@ func (p *ParentPlan) ambiguous(wanted netstate.Member, places []int, rival *nets
 		text += ", and so could the recorded " + describeNIC(*rival)
 	}
 	return transientf("%s: say which by --parent %s=DEVICE", text, wanted.Name)
-}
-
-func renamedNote(oldName, newName, property string) string {
-	if oldName == newName {
-		return ""
-	}
-	return fmt.Sprintf("%s is now %s (same %s)", oldName, newName, property)
 }
 
 // isSameNIC says that two records mean one NIC, or one slot whose card was exchanged between the records.

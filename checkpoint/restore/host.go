@@ -74,20 +74,18 @@ func (c *chainRestore) restoreHostLocked(ctx context.Context, start time.Time) (
 	if c.host.plan != planned {
 		c.reportParentStatus(c.parentStatus())
 	}
-	c.report.addSteps(c.host.results)
+	c.report.addSteps(c.host.steps)
 	c.reportPlan()
 	return false, c.restoreCarried()
 }
 
 // noteOwedByParents writes into the records of the chain that an announcement is owed, before their parents are changed.
 func (c *chainRestore) noteOwedByParents() {
+	plan := c.host.plan
 	for i := range c.records {
-		r, plan := &c.records[i], c.host.plan
-		if !onHost(r) || !isAnnounced(r.Interface) {
-			continue
-		}
-		chain := plan.chain(r.Interface.Parents)
-		if len(plan.stepsConcerning(chain.Parent.Index, plan.steps)) > 0 && !tellsChange(*r, chain.Found) {
+		r := &c.records[i]
+		chain := plan.chain(checkpoint.HostParents(r.Interface))
+		if isAnnounced(r.Interface) && len(plan.stepsConcerning(chain.Parent.Index, plan.steps)) > 0 && !tellsChange(*r, chain.Found) {
 			_ = saveOwed(c.run.node.store, r.Attachment, true)
 		}
 	}
@@ -95,9 +93,7 @@ func (c *chainRestore) noteOwedByParents() {
 
 // reportPlan reports what is still missing in the host.
 func (c *chainRestore) reportPlan() {
-	for _, text := range shadowedVLANs(c.host.devices, hostNames(c.records)) {
-		c.report.problem(text)
-	}
+	c.report.problem(shadowedVLANs(c.host.devices, hostNames(c.records))...)
 	for _, step := range c.host.after.steps {
 		c.report.problem(fmt.Sprintf("not done: %s: %s", step, step.Reason))
 	}
@@ -148,16 +144,14 @@ func (c *chainRestore) reportParentStatus(p parentStatus) {
 func (c *chainRestore) parentStatus() (p parentStatus) {
 	for _, chain := range c.host.chains {
 		result := c.host.plan.chain(chain)
-		for _, n := range result.notes {
-			p.notes = appendNew(p.notes, n)
-		}
+		addNew(&p.notes, result.notes...)
 		if result.unsure {
-			p.optional = appendNew(p.optional, result.notes[0])
+			addNew(&p.optional, result.notes[0])
 		}
 		for _, problem := range result.lacking {
-			p.problems = appendNew(p.problems, problem.Reason)
+			addNew(&p.problems, problem.Reason)
 			if problem.Transient {
-				p.optional = appendNew(p.optional, problem.Reason)
+				addNew(&p.optional, problem.Reason)
 			}
 		}
 		p.addMissing(result.Problem)
@@ -176,7 +170,7 @@ func (c *chainRestore) parentStatus() (p parentStatus) {
 // addMissing adds the reason for which nothing can be built, if waiting may solve it.
 func (p *parentStatus) addMissing(problem *Problem) {
 	if problem != nil && problem.Transient {
-		p.missing = appendNew(p.missing, problem.Reason)
+		addNew(&p.missing, problem.Reason)
 	}
 }
 
@@ -186,9 +180,7 @@ func (c *chainRestore) addNICStatus(record checkpoint.Record, p *parentStatus) {
 		return
 	}
 	nic, note, problem := c.host.plan.findHostNIC(record.Interface.Link)
-	if note != "" {
-		p.notes = appendNew(p.notes, note)
-	}
+	addNew(&p.notes, note)
 	if p.addMissing(problem); problem == nil {
 		p.checkUdev(nic)
 	}
@@ -204,9 +196,9 @@ func (p *parentStatus) checkUdev(d netstate.LiveDevice) {
 	finished, err := udev.Initialized(d.Index)
 	switch {
 	case err != nil:
-		p.notes = appendNew(p.notes, fmt.Sprintf("udev: %v", err))
+		addNew(&p.notes, fmt.Sprintf("udev: %v", err))
 	case !finished:
-		p.udevPending = appendNew(p.udevPending, d.Name+" is there, but udev is not done with it")
+		addNew(&p.udevPending, d.Name+" is there, but udev is not done with it")
 	}
 }
 
@@ -243,9 +235,9 @@ func (c *chainRestore) findParent(w *attachmentRestore) error {
 	case result.Problem != nil:
 		return result.Problem
 	case result.Parent.Index < 0 && !w.dryRun:
-		return &Problem{Device: lacking[0].Device, Reason: failureReasons(lacking, c.host.results)}
+		return &Problem{Device: lacking[0].Device, Reason: failureReasons(lacking, c.host.steps)}
 	}
-	w.outcome.HostSteps, w.outcome.Base = c.host.after.stepsConcerning(result.Parent.Index, c.host.steps), result.Found[len(result.Found)-1].Name
+	w.outcome.HostSteps, w.outcome.Base = c.host.after.stepsConcerning(result.Parent.Index, c.host.steps), checkpoint.Base(result.Found).Name
 	return w.useParent(c.host.after, result)
 }
 

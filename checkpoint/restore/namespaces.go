@@ -75,7 +75,7 @@ func (n namespaces) movedNotes(records []checkpoint.Record) (notes []string) {
 	}
 	for _, record := range records {
 		if path := n.moved[record.Namespace]; path != "" {
-			notes = appendNew(notes, fmt.Sprintf("%s: the sandbox is not at %s any more, but at %s: relink capture --refresh %s records that",
+			addNew(&notes, fmt.Sprintf("%s: the sandbox is not at %s any more, but at %s: relink capture --refresh %s records that",
 				outcomeOf(record).SandboxName(), record.Namespace.Path, path, record.Attachment.ContainerID))
 		}
 	}

@@ -16,13 +16,14 @@ import (
 // that the devices have now, and those that they had. A former name that another device has now means that one.
 func (p *ParentPlan) names(i netstate.Interface) []string {
 	oldNames := netstate.ChainNames(i.Parents)
-	if len(i.Parents) == 0 || i.ParentsInSandbox {
+	parents := checkpoint.HostParents(i)
+	if len(parents) == 0 {
 		return oldNames
 	}
-	names := netstate.ChainNames(p.chain(i.Parents).Found)
+	names := netstate.ChainNames(p.chain(parents).Found)
 	for _, name := range oldNames {
 		if i := p.byName(name); i < 0 || p.devices[i].Index < 0 {
-			names = appendNew(names, name)
+			addNew(&names, name)
 		}
 	}
 	return names
@@ -110,14 +111,12 @@ func checkOverlap(mapped map[string]string) error {
 func hostNames(records []checkpoint.Record) map[string]bool {
 	names := map[string]bool{}
 	for i := range records {
-		if records[i].Interface.ParentsInSandbox {
-			continue
+		recorded := netstate.ChainNames(checkpoint.HostParents(records[i].Interface))
+		if link := records[i].Interface.Link; link.Kind == netstate.KindNIC {
+			recorded = append(recorded, nameInHost(link))
 		}
-		for _, m := range hostNICs(&records[i]) {
-			names[m.Name] = true
-		}
-		for _, p := range records[i].Interface.Parents {
-			names[p.Name] = true
+		for _, name := range recorded {
+			names[name] = true
 		}
 	}
 	return names

@@ -19,11 +19,10 @@ type parentRestore struct {
 	chains [][]netstate.Device
 	dryRun bool
 	// live are the devices at the last look. plan is the last plan that was to be carried out. steps are those that were carried out, of
-	// earlier plans too, and results has what became of them.
-	live    netstate.Devices
-	plan    *ParentPlan
-	steps   []Step
-	results []StepResult
+	// earlier plans too.
+	live  netstate.Devices
+	plan  *ParentPlan
+	steps []Step
 	// devices are the devices after the steps; a dry run computes them. after is a plan on them: it finds what is still missing.
 	devices netstate.Devices
 	after   *ParentPlan
@@ -50,9 +49,8 @@ func (p *parentRestore) planOn(devices netstate.Devices) *ParentPlan {
 func (p *parentRestore) apply() error {
 	for pass := 1; len(p.plan.steps) > 0; pass++ {
 		planned := p.plan
-		results := runSteps(p.namespace, planned.steps, p.dryRun, pass < maxPasses)
-		p.results = append(p.results, results...)
-		p.steps = append(p.steps, planned.steps[:len(results)]...)
+		finished := runSteps(p.namespace, planned.steps, p.dryRun, pass < maxPasses)
+		p.steps = append(p.steps, finished...)
 		if p.dryRun {
 			p.devices = planned.devices
 			p.after = p.planOn(p.devices)
@@ -61,7 +59,7 @@ func (p *parentRestore) apply() error {
 		if err := p.look(); err != nil {
 			return err
 		}
-		if len(results) == len(planned.steps) {
+		if len(finished) == len(planned.steps) {
 			p.plan = planned
 			return nil
 		}
@@ -76,7 +74,7 @@ func (p *parentRestore) apply() error {
 // became of each chain, and the steps. A dry run changes nothing.
 func ReadyParents(ctx context.Context, store *checkpoint.Store, host *kernel.Namespace, records []checkpoint.Record,
 	chains [][]netstate.Device, dryRun bool,
-) (ready []ReadyChain, results []StepResult, err error) {
+) (ready []ReadyChain, steps []Step, err error) {
 	if !dryRun {
 		unlock, err := store.LockNode(ctx, checkpoint.HostLock)
 		if err != nil {
@@ -92,29 +90,29 @@ func ReadyParents(ctx context.Context, store *checkpoint.Store, host *kernel.Nam
 		err = p.apply()
 	}
 	if err != nil {
-		return nil, p.results, err
+		return nil, p.steps, err
 	}
 	for _, chain := range chains {
 		r := p.after.chain(chain)
-		if steps := p.after.stepsConcerning(r.Parent.Index, p.after.steps); r.Problem == nil && len(steps) > 0 {
-			r.Problem = problemf("%s", stepReasons(steps))
+		if missing := p.after.stepsConcerning(r.Parent.Index, p.after.steps); r.Problem == nil && len(missing) > 0 {
+			r.Problem = problemf("%s", stepReasons(missing))
 		}
 		ready = append(ready, r)
 	}
-	return ready, p.results, nil
+	return ready, p.steps, nil
 }
 
 // failureReasons says why the steps in the host were not done: with the kernel's error if there was one.
-func failureReasons(steps []Step, results []StepResult) string {
+func failureReasons(missing, carriedOut []Step) string {
 	var texts []string
-	for _, step := range steps {
+	for _, step := range missing {
 		text := stepReasons([]Step{step})
-		for _, result := range results {
-			if result.Error != "" && result.Device == step.Device && result.Action == step.Action {
-				text = result.Error
+		for _, s := range carriedOut {
+			if s.Error != "" && s.Device == step.Device && s.Action == step.Action {
+				text = s.Error
 			}
 		}
-		texts = appendNew(texts, text)
+		addNew(&texts, text)
 	}
 	return strings.Join(texts, "; ")
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/parents"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -61,8 +62,8 @@ func NewParentPlan(devices netstate.Devices, recorded []netstate.Member, opts Pa
 // the interface is to be built.
 func (p *ParentPlan) chain(parents []netstate.Device) (r ReadyChain) {
 	key := planKey(parents)
-	if known, ok := p.results[key]; ok {
-		return known
+	if planned, ok := p.results[key]; ok {
+		return planned
 	}
 	defer func() { p.results[key] = r }()
 	r.Found = slices.Clone(parents)
@@ -87,11 +88,7 @@ func (p *ParentPlan) chain(parents []netstate.Device) (r ReadyChain) {
 
 // planKey returns what matters of a chain for the plan, as a key: its base can be known by its index.
 func planKey(parents []netstate.Device) string {
-	base := netstate.Device{}
-	if len(parents) > 0 {
-		base = parents[len(parents)-1]
-	}
-	return fmt.Sprintf("%d %s", base.IfIndex, chainKey(parents))
+	return fmt.Sprintf("%d %s", checkpoint.Base(parents).IfIndex, chainKey(parents))
 }
 
 // chainKey returns what a record tells of a chain, as a key to compare chains by. The indices do not matter.

@@ -10,7 +10,6 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/printable"
-	"github.com/relink-cni/relink/pkg/selection"
 )
 
 // checkIdentity is for an interface that may not be what is under its name. The error says that the interface is there under another
@@ -86,10 +85,7 @@ type sandboxRecords struct {
 
 // matchSandbox reads what the sandbox has and what is recorded of it.
 func (w *attachmentRestore) matchSandbox() (sandboxRecords, error) {
-	records, _, err := w.node.store.Select(selection.Selection{Names: []string{w.record.Attachment.ContainerID}})
-	if err != nil {
-		return sandboxRecords{}, err
-	}
+	records, _ := w.node.store.ListSandbox(w.record.Attachment.ContainerID)
 	devices, err := w.sandbox.Devices()
 	if err != nil {
 		return sandboxRecords{}, err

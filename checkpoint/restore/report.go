@@ -76,11 +76,6 @@ func (o Outcome) IsAsRecorded() bool {
 	return o.State == AsRecorded || o.State == Restored || o.State == Repaired
 }
 
-// SandboxName names the sandbox for people: by its pod, or by its container ID where that is not known.
-func (o Outcome) SandboxName() string {
-	return o.Pod.Or("sandbox " + o.Attachment.ContainerID)
-}
-
 // argument is what names the sandbox on a command line.
 func (o Outcome) argument() string {
 	return o.Pod.Or(o.Attachment.ContainerID)
@@ -97,7 +92,7 @@ func (o Outcome) FullReason() string { return joinReasons(o.ParentReason, o.Reas
 type Report struct {
 	change.Report[Outcome]
 	// Parents are the steps in the host.
-	Parents []StepResult `json:"parents"`
+	Parents []Step `json:"parents"`
 	// Devices are the parents that the records name, as they were seen last.
 	Devices []DeviceState `json:"-"`
 	// WaitDuration is how long the run waited for devices and carrier, in nanoseconds.
@@ -109,29 +104,25 @@ func (r Report) Complete() bool {
 	return len(r.Problems) == 0 && !slices.ContainsFunc(r.Outcomes, Outcome.Differs)
 }
 
-// note adds what the operator should know. An empty text says nothing.
-func (r *Report) note(text string) {
-	if text != "" {
-		r.Notes = appendNew(r.Notes, text)
-	}
-}
+// note adds what the operator should know.
+func (r *Report) note(texts ...string) { addNew(&r.Notes, texts...) }
 
-func (r *Report) problem(text string) { r.Problems = appendNew(r.Problems, text) }
+func (r *Report) problem(texts ...string) { addNew(&r.Problems, texts...) }
 
-func appendNew(list []string, text string) []string {
-	if slices.Contains(list, text) {
-		return list
+// addNew adds the texts that the list does not have. An empty text says nothing.
+func addNew(list *[]string, texts ...string) {
+	for _, text := range texts {
+		if text != "" && !slices.Contains(*list, text) {
+			*list = append(*list, text)
+		}
 	}
-	return append(list, text)
 }
 
 // addSteps adds what became of steps in the host.
-func (r *Report) addSteps(results []StepResult) {
-	r.Parents = append(r.Parents, results...)
-	for _, result := range results {
-		if result.Error != "" {
-			r.problem(result.Error)
-		}
+func (r *Report) addSteps(steps []Step) {
+	r.Parents = append(r.Parents, steps...)
+	for _, s := range steps {
+		r.problem(s.Error)
 	}
 }
 

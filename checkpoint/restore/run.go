@@ -143,9 +143,7 @@ func (r *Restorer) Run(ctx context.Context, opts Options) (*Result, error) {
 	}
 	result := run.result(ctx, rest)
 	report := &result.Report
-	for _, note := range append(notes, run.namespaces.movedNotes(found)...) {
-		report.note(note)
-	}
+	report.note(append(notes, run.namespaces.movedNotes(found)...)...)
 	run.repairHostAccess(ctx, found, opts.Select.MatchesAll() && opts.Task == nil && len(unreadable) == 0, report)
 	report.Outcomes = append(report.Outcomes, unreadableOutcomes(records, unreadable)...)
 	if opts.DryRun {
@@ -216,7 +214,7 @@ func (r *restoreRun) restoreChains(ctx context.Context) error {
 
 // result is what is told of the chains, and of the rest of the attachments.
 func (r *restoreRun) result(ctx context.Context, rest []*attachmentState) *Result {
-	result := &Result{Report: Report{Report: change.Report[Outcome]{DryRun: r.opts.DryRun, Outcomes: []Outcome{}}, Parents: []StepResult{}}}
+	result := &Result{Report: Report{Report: change.Report[Outcome]{DryRun: r.opts.DryRun, Outcomes: []Outcome{}}, Parents: []Step{}}}
 	var states, vanished []*attachmentState
 	for _, c := range r.chains {
 		result.add(c.report)
@@ -245,12 +243,8 @@ func (r *restoreRun) result(ctx context.Context, rest []*attachmentState) *Resul
 // add adds what is told of a chain.
 func (r *Report) add(chain Report) {
 	r.Parents = append(r.Parents, chain.Parents...)
-	for _, note := range chain.Notes {
-		r.note(note)
-	}
-	for _, problem := range chain.Problems {
-		r.problem(problem)
-	}
+	r.note(chain.Notes...)
+	r.problem(chain.Problems...)
 	r.WaitDuration = max(r.WaitDuration, chain.WaitDuration)
 }
 
@@ -296,8 +290,8 @@ func (r *Restorer) Unannounced(records []checkpoint.Record) *Result {
 		s := newState(record)
 		o := &s.outcome
 		o.AnnouncementOwed, o.NoCarrier = true, o.Parent
-		if onHost(record) && len(record.Interface.Parents) > 0 {
-			s.parentIndex = record.Interface.Parents[0].IfIndex
+		if parents := checkpoint.HostParents(record.Interface); len(parents) > 0 {
+			s.parentIndex = parents[0].IfIndex
 		} else {
 			o.NoCarrier, o.OwnLink = record.Interface.Link.Name, true
 		}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -28,17 +29,29 @@ type sandboxRestore struct {
 // sandboxes at the same time.
 func (c *chainRestore) restoreSandboxes(ctx context.Context) {
 	states := c.attachments.states
-	change.Run(ctx, c.run.runner, states, c.restoreInSandbox)
+	var targets []checkpoint.Record
+	for _, s := range states {
+		targets = append(targets, *s.listed)
+	}
+	errs := c.run.runner.Run(ctx, targets, func(i int) error {
+		c.restoreInSandbox(states[i])
+		return nil
+	})
+	for i, err := range errs {
+		if err != nil {
+			states[i].outcome.Fail(err)
+		}
+	}
 	c.attachments.states = slices.DeleteFunc(states, func(s *attachmentState) bool { return s.detached })
 }
 
 // restoreInSandbox restores the attachment, and then again what depends on it: an attachment of the sandbox that failed before, and one
 // that was done before this one was changed. The caller holds the sandbox's lock.
-func (c *chainRestore) restoreInSandbox(s *attachmentState) error {
+func (c *chainRestore) restoreInSandbox(s *attachmentState) {
 	s.sandbox.mu.Lock()
 	defer s.sandbox.mu.Unlock()
 	if s.detached = !c.restoreListed(s); s.detached {
-		return nil
+		return
 	}
 	changed := len(s.outcome.Steps) > 0 && !c.run.opts.DryRun
 	for _, earlier := range s.sandbox.restored {
@@ -47,7 +60,6 @@ func (c *chainRestore) restoreInSandbox(s *attachmentState) error {
 		}
 	}
 	s.sandbox.restored = append(s.sandbox.restored, s)
-	return nil
 }
 
 // depth orders the attachments of a sandbox: those on a device inside of it come last. Before them come records without an index, so that

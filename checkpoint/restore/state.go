@@ -37,12 +37,6 @@ func newState(listed *checkpoint.Record) *attachmentState {
 	return &attachmentState{outcome: o, listed: listed, namespace: listed.Namespace}
 }
 
-// Target makes the state a change.Action: the restore of the attachment.
-func (s *attachmentState) Target() checkpoint.Record { return *s.listed }
-
-// Fail is a part of change.Action.
-func (s *attachmentState) Fail(err error) { s.outcome.Fail(err) }
-
 func outcomeOf(record checkpoint.Record) Outcome {
 	o := Outcome{Outcome: change.Outcome{Attachment: record.Attachment, Pod: record.Pod, State: AsRecorded}, Interface: record.Interface}
 	if len(record.Interface.Parents) > 0 {
@@ -71,9 +65,4 @@ func (o *Outcome) Fail(err error) {
 		o.Problem = *found
 	}
 	o.Problem.Reason = o.Reason
-}
-
-// onHost says that the interface is on devices of the host.
-func onHost(record *checkpoint.Record) bool {
-	return !record.Interface.ParentsInSandbox && record.Interface.Link.Kind != netstate.KindNIC
 }

@@ -33,7 +33,7 @@ const (
 	RepairHostAccess Action = "mend-host-access"
 )
 
-// Step is one change and the reason for it. Each action has the fields that it needs.
+// Step is one change, the reason for it, and what became of it. Each action has the fields that it needs.
 type Step struct {
 	Action Action `json:"action"`
 	// Device is the name of what is changed.
@@ -56,6 +56,8 @@ type Step struct {
 	Rule      *netstate.Rule      `json:"rule,omitempty"`
 	Neighbour *netstate.Neighbour `json:"neighbour,omitempty"`
 	Qdisc     *netstate.Qdisc     `json:"qdisc,omitempty"`
+	// Error is why a step on a parent did not work. It is empty for one that worked, or that a dry run did not do.
+	Error string `json:"error,omitempty"`
 	// planned is Device as it was when the step was planned. Only steps on parents have it. A device
 	// that a step makes has a negative index, and is there as it is to become.
 	planned netstate.LiveDevice
@@ -105,13 +107,6 @@ func (s Step) String() string {
 		return "mend the host access"
 	}
 	return fmt.Sprintf("%s %s", s.Action, s.Device)
-}
-
-// StepResult is what became of a step that concerns no sandbox.
-type StepResult struct {
-	Step
-	// Error is empty for a step that worked, or that a dry run did not do.
-	Error string `json:"error,omitempty"`
 }
 
 // Problem is a reason why something cannot be made to agree with its record.

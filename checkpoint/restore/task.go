@@ -80,7 +80,7 @@ func (t Task) Outlook(devices netstate.Devices, udevDone func(index int) (bool, 
 	o.Steps = plan.steps
 	for _, step := range slices.Concat(o.Steps, plan.withheld) {
 		if finished, err := udevDone(step.planned.Index); step.planned.Index > 0 && err == nil && !finished {
-			o.UdevPending = appendNew(o.UdevPending, step.planned.Name+" is there, but udev is not done with it")
+			addNew(&o.UdevPending, step.planned.Name+" is there, but udev is not done with it")
 		}
 	}
 	for _, step := range plan.withheld {
@@ -101,7 +101,7 @@ func (t Task) isReady(plan *ParentPlan, policy policy, r *checkpoint.Record, mem
 	result := plan.chain(r.Interface.Parents)
 	for _, problem := range result.lacking {
 		if problem.Transient {
-			o.Missing = appendNew(o.Missing, problem.Reason)
+			addNew(&o.Missing, problem.Reason)
 		}
 	}
 	if result.Problem != nil {
@@ -125,9 +125,9 @@ func (t Task) isReady(plan *ParentPlan, policy policy, r *checkpoint.Record, mem
 
 func (o *Outlook) addProblem(problem *Problem) bool {
 	if problem.Transient {
-		o.Missing = appendNew(o.Missing, problem.Reason)
+		addNew(&o.Missing, problem.Reason)
 	} else {
-		o.Blocked = appendNew(o.Blocked, problem.Reason)
+		addNew(&o.Blocked, problem.Reason)
 	}
 	return false
 }
@@ -143,14 +143,8 @@ type policy struct {
 func (t Task) policy() policy {
 	p := policy{recorded: map[int]bool{}, allowManagerSteps: t.AllowManagerSteps}
 	for i := range t.Records {
-		if !onHost(&t.Records[i]) {
-			continue
-		}
-		for _, d := range t.Records[i].Interface.Parents {
-			p.recorded[d.IfIndex] = d.IfIndex != 0
-			for _, m := range cmp.Or(d.Bond, &netstate.Bond{}).Members {
-				p.recorded[m.IfIndex] = m.IfIndex != 0
-			}
+		for _, index := range checkpoint.HostIndices(t.Records[i].Interface) {
+			p.recorded[*index] = *index != 0
 		}
 	}
 	return p
@@ -276,29 +270,26 @@ func lossInHost(devices netstate.Devices, present devicesByIndex, r *checkpoint.
 // lossOfNIC returns the loss of a NIC that belongs to the sandbox. If its driver goes and comes back, the kernel makes
 // a new device in the host. If somebody moves the NIC to the host by hand, it keeps its index, unless that is taken.
 func lossOfNIC(devices netstate.Devices, link netstate.Link) *Loss {
-	if link.NIC == nil || !link.NIC.Identified() {
-		return nil
-	}
 	for _, d := range devices {
 		// The PF gives a new VF another MAC.
-		sameMAC := d.PermanentMAC == link.NIC.PermanentMAC || d.PF != ""
-		if d.Kind == netstate.KindNIC && d.Index != link.Index && sameMAC && link.NIC.Same(d.NIC) {
+		if isNICOf(link, d) && d.Index != link.Index && (d.PermanentMAC == link.NIC.PermanentMAC || d.PF != "") {
 			return &Loss{Device: nameInHost(link), Reason: fmt.Sprintf("%s is in the host, as a new device", d.Name)}
 		}
 	}
 	return nil
 }
 
+// isNICOf says that the device is the NIC of the link, as far as the record tells the hardware.
+func isNICOf(link netstate.Link, d netstate.LiveDevice) bool {
+	return link.NIC != nil && link.NIC.Identified() && d.Kind == netstate.KindNIC && link.NIC.Same(d.NIC)
+}
+
 // AwayNICLoss is a pure function: it returns the loss of a NIC that its sandbox does not have. devices are the devices of the host.
 // It returns nil if the NIC is in the host: then Losses tells, or somebody has moved it there by hand.
 func AwayNICLoss(devices netstate.Devices, link netstate.Link) *Loss {
-	if link.Kind != netstate.KindNIC || link.NIC == nil || !link.NIC.Identified() {
+	inHost := func(d netstate.LiveDevice) bool { return isNICOf(link, d) }
+	if link.Kind != netstate.KindNIC || link.NIC == nil || !link.NIC.Identified() || slices.ContainsFunc(devices, inHost) {
 		return nil
-	}
-	for _, d := range devices {
-		if d.Kind == netstate.KindNIC && link.NIC.Same(d.NIC) {
-			return nil
-		}
 	}
 	return &Loss{Device: nameInHost(link), Reason: nameInHost(link) + " has gone from its sandbox, and is not in the host"}
 }

@@ -3,6 +3,8 @@ package status
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -33,13 +35,9 @@ func ReadLeases(ctx context.Context, stores []*lease.Store, allProcesses bool) (
 			l.Problems = append(l.Problems, err.Error())
 		}
 	}
-	var namespaces []attachment.Namespace
-	for namespace := range held {
-		namespaces = append(namespaces, namespace)
-	}
 	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
 	defer cancel()
-	for namespace := range sandbox.ProvenGone(ctx, allProcesses, namespaces...) {
+	for namespace := range sandbox.ProvenGone(ctx, allProcesses, slices.Collect(maps.Keys(held))...) {
 		l.DeadHolders += held[namespace]
 	}
 	return l

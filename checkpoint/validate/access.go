@@ -52,9 +52,9 @@ func (n *Node) probeForwarding() {
 	for _, family := range netfilter.Families {
 		var policy string
 		var rules []string
-		table, err := netfilter.Open(family, "filter")
+		table, err := netfilter.Open(family)
 		if err == nil {
-			policy, rules, err = table.Rules("FORWARD")
+			policy, rules, err = table.Rules("filter", "FORWARD")
 		}
 		switch {
 		case errors.Is(err, netfilter.ErrNotInstalled):

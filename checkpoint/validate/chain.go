@@ -318,17 +318,8 @@ func (r *chainReader) checkForeign(p *plugin, config []byte) {
 		return // Nothing in it is for relink.
 	}
 	var n cniplugin.Network
-	errs := cniplugin.DecodeAll("", config, &n)
+	errs := ipam.NetworkKeys.Decode("", config, &n)
 	if p.ipam == ipam.PluginName {
-		unknown, err := ipam.ExamineNetwork(config)
-		for _, s := range unknown {
-			if s.Err != nil {
-				r.addErrors(p.place, s.Err)
-			}
-		}
-		if err != nil {
-			errs = append([]error{err}, errs...)
-		}
 		r.addErrors(p.place, errs...)
 	} else if near := cniplugin.Nearest(p.ipam, ipam.PluginName); near != "" {
 		r.addFinding(Error, p.place, "invalid \"ipam.type\": %q: no such plugin of relink; did you mean %q?", p.ipam, near)

@@ -23,9 +23,7 @@ func loadError(isList bool, content []byte) error {
 	return err
 }
 
-var errNoPlugins = errors.New(`invalid "plugins": missing: ` + mustHavePlugins)
-
-const mustHavePlugins = `must have the plugins, such as [{"type": "relink-macvlan", "master": "bond4"}]`
+var errNoPlugins = errors.New(`invalid "plugins": missing: must have the plugins, such as [{"type": "relink-macvlan", "master": "bond4"}]`)
 
 // head is what counts in a list of plugins.
 type head struct {

@@ -65,7 +65,7 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, s *screen
 	if err != nil {
 		return err
 	}
-	report := restore.Report{Report: change.Report[restore.Outcome]{DryRun: true, Outcomes: []restore.Outcome{}}, Parents: []restore.StepResult{}}
+	report := restore.Report{Report: change.Report[restore.Outcome]{DryRun: true, Outcomes: []restore.Outcome{}}, Parents: []restore.Step{}}
 	if selected != nil {
 		opts.Select = *selected
 		if report, err = inspectAttachments(ctx, opts); err != nil {

@@ -66,7 +66,7 @@ type outcomes struct {
 	complete, dryRun bool
 	notes            []string
 	// steps were done to devices of the host.
-	steps []restore.StepResult
+	steps []restore.Step
 	// header has the columns of the table before STATE and WHY.
 	header   string
 	list     []outcome
@@ -195,7 +195,7 @@ func (s *screen) present(report any, complete bool, print func()) error {
 }
 
 // printStep writes what was done to a device.
-func (s *screen) printStep(step restore.StepResult) {
+func (s *screen) printStep(step restore.Step) {
 	line := fmt.Sprintf("%s: %s", step, step.Reason)
 	if step.Error != "" {
 		s.printf("%s: FAILED: %s", line, step.Error)

@@ -14,17 +14,22 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
+// Header is what every plugin reads of a network configuration for every command.
+type Header struct {
+	CNIVersion string      `json:"cniVersion"`
+	Name       string      `json:"name"`
+	IPAM       IPAMSection `json:"ipam"`
+	// PrevResult is "prevResult" as it is written, nil for none. Previous reads it.
+	PrevResult Result `json:"prevResult"`
+}
+
 // Network is what every plugin reads of a network configuration. It is decoded once: an interface plugin
 // hands it to the IPAM plugin that runs in its process.
 type Network struct {
-	CNIVersion    string        `json:"cniVersion"`
-	Name          string        `json:"name"`
-	IPAM          IPAMSection   `json:"ipam"`
+	Header
 	RuntimeConfig RuntimeConfig `json:"runtimeConfig"`
 	// Args is "args" as it is written. Each plugin reads what it knows of it.
 	Args json.RawMessage `json:"args"`
-	// PrevResult is "prevResult" as it is written, nil for none. Previous reads it.
-	PrevResult Result `json:"prevResult"`
 	// AllowPersistentIPs says that a virtual machine's IPAMClaim has its addresses. KubeVirt's controller looks for this
 	// key beside "type", so it is no key of "ipam".
 	AllowPersistentIPs bool `json:"allowPersistentIPs"`
@@ -43,14 +48,14 @@ func (r *Result) UnmarshalJSON(b []byte) error {
 }
 
 // Previous returns PrevResult in the form of the newest version, nil if there is none.
-func (n Network) Previous() (*current.Result, error) {
-	if n.PrevResult == nil {
+func (h Header) Previous() (*current.Result, error) {
+	if h.PrevResult == nil {
 		return nil, nil
 	}
 	// A result without a version has that of the configuration.
-	config := types.NetConf{CNIVersion: n.CNIVersion}
+	config := types.NetConf{CNIVersion: h.CNIVersion}
 	var result *current.Result
-	err := json.Unmarshal(n.PrevResult, &config.RawPrevResult)
+	err := json.Unmarshal(h.PrevResult, &config.RawPrevResult)
 	if err == nil {
 		err = version.ParsePrevResult(&config)
 	}
@@ -58,7 +63,7 @@ func (n Network) Previous() (*current.Result, error) {
 		result, err = current.NewResultFromResult(config.PrevResult)
 	}
 	if err != nil {
-		return nil, ConfigError("prevResult", RawValue(n.PrevResult), "must be the result of an ADD")
+		return nil, ConfigError("prevResult", RawValue(h.PrevResult), "must be the result of an ADD")
 	}
 	return result, nil
 }
@@ -188,23 +193,8 @@ func FirstError(errs []error) error {
 // also if an ADD would refuse the configuration by now. An attachment is as its ADD has made it: a runtime may rebuild a pod whose
 // CHECK fails, so a mistake that came into the configuration later must not fail it.
 type DelConfig struct {
-	CNIVersion    string          `json:"cniVersion"`
-	Name          string          `json:"name"`
-	IPAM          IPAMSection     `json:"ipam"`
-	PrevResult    Result          `json:"prevResult"`
+	Header
 	CheckpointDir json.RawMessage `json:"checkpointDir"`
-	// HostAccess is relink-macvlan's. Masquerade is relink-host-access's, which has its keys beside the others.
-	HostAccess json.RawMessage `json:"hostAccess"`
-	Masquerade json.RawMessage `json:"masquerade"`
-}
-
-// WantsMasquerade says that the configuration asks for a rule of iptables in the host, as far as a DEL can tell.
-func (d DelConfig) WantsMasquerade() bool {
-	var access struct {
-		Masquerade bool `json:"masquerade"`
-	}
-	_ = json.Unmarshal(d.HostAccess, &access) // "true" asks for host access alone.
-	return access.Masquerade || string(d.Masquerade) == "true"
 }
 
 // ReadDelConfig reads the configuration in b for a DEL, a GC or a CHECK, as DecodePart does. It fails with code 7 if the
@@ -217,7 +207,7 @@ func ReadDelConfig(b []byte) (DelConfig, error) {
 
 // Network returns what was read of what every plugin has.
 func (d DelConfig) Network() Network {
-	return Network{CNIVersion: d.CNIVersion, Name: d.Name, IPAM: d.IPAM, PrevResult: d.PrevResult}
+	return Network{Header: d.Header}
 }
 
 // Config returns what was read as the configuration of an interface plugin. A checkpointDir that is no string is an

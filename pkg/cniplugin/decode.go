@@ -65,8 +65,6 @@ func decodeError(key string, b []byte, err error) error {
 	var coded *types.Error
 	var wrong *json.SemanticError
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &coded):
 		return coded
 	case errors.As(err, &wrong):

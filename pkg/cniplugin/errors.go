@@ -32,13 +32,13 @@ type missing string
 // ConfigError says that the value of a configuration's key is wrong, and what it
 // must be. Its code is 7. The value is a string, a number, Written or Missing. must does not repeat the value.
 func ConfigError(key string, value any, requirement string) error {
-	return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("invalid %q: %v: %s", clip(key), quoted(value), requirement), "")
+	return Error(types.ErrInvalidNetworkConfig, "invalid %q: %v: %s", clip(key), quoted(value), requirement)
 }
 
 // EnvError says that the value of an environment variable is wrong, and what it
 // must be. Its code is 4.
 func EnvError(name, value, requirement string) error {
-	return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("invalid %s: %q: %s", name, clip(value), requirement), "")
+	return Error(types.ErrInvalidEnvironmentVariables, "invalid %s: %q: %s", name, clip(value), requirement)
 }
 
 // Error returns an error with a code of the specification.

@@ -96,14 +96,17 @@ func (k *Keys) Examine(path string, b []byte) ([]UnknownKey, error) {
 	return e.unknownKeys, nil
 }
 
-// Check returns the first error that Examine finds.
-func (k *Keys) Check(path string, b []byte) error {
+// Decode reads the value at the path into part, as DecodeAll does. It looks at the keys first: a misspelt key explains best why another is
+// missing.
+func (k *Keys) Decode(path string, b []byte, part any) (errs Problems) {
 	unknown, err := k.Examine(path, b)
-	errs := []error{err}
-	for _, u := range unknown {
-		errs = append(errs, u.Err)
+	if err != nil {
+		return Problems{err}
 	}
-	return FirstError(errs)
+	for _, u := range unknown {
+		errs.Add(u.Err)
+	}
+	return append(errs, DecodeAll(path, b, part)...)
 }
 
 // examination is one pass through a configuration.
@@ -225,5 +228,5 @@ func (k *Keys) nearest(name string) string {
 
 // keyError says that a configuration must not have the key, and what to do about it. Its code is 7.
 func keyError(key, remedy string) error {
-	return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("invalid configuration key %q: %s", clip(key), remedy), "")
+	return Error(types.ErrInvalidNetworkConfig, "invalid configuration key %q: %s", clip(key), remedy)
 }

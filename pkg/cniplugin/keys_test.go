@@ -67,7 +67,7 @@ func TestExamineSaysWhatIsStrangeAboutTheKeys(t *testing.T) {
 				first = s.Err
 			}
 		}
-		if diff := cmp.Diff(code(t, first), code(t, pluginKeys.Check("", []byte(in)))); diff != "" {
+		if diff := cmp.Diff(code(t, first), code(t, FirstError(pluginKeys.Decode("", []byte(in), new(any))))); diff != "" {
 			t.Errorf("%s: Check (-want +got):\n%s", in, diff)
 		}
 	}
@@ -89,7 +89,7 @@ func TestKeysOfOthersAreAllowed(t *testing.T) {
 		// Comments.
 		"_comment", "_mtu", "#mtu", "//", "$schema", "comment", "description", "example.com/mtu", "map", "max", "ns",
 	} {
-		if err := pluginKeys.Check("", fmt.Appendf(nil, `{%q: 1}`, key)); err != nil {
+		if err := FirstError(pluginKeys.Decode("", fmt.Appendf(nil, `{%q: 1}`, key), new(any))); err != nil {
 			t.Errorf("%s: %v", key, err)
 		}
 	}

@@ -46,6 +46,10 @@ const (
 // plugin minutes for all that it does.
 const DefaultTimeout = 30 * time.Second
 
+// RequestTimeout is how long an ADD or a DEL waits for others of its kind, which come hundreds at once. The kubelet waits for two minutes
+// and more for what it asks of the runtime.
+const RequestTimeout = 110 * time.Second
+
 // NoticeAfter is how long a wait lasts before it is reported. Most waits are over in milliseconds.
 const NoticeAfter = time.Second
 
@@ -57,7 +61,8 @@ type OnWait func(line string)
 // the holders of the lock. It closes f when it fails.
 //
 // It looks again and again. A flock(2) that waits returns only when the holder lets go: each
-// wait that is given up would leave a thread and an open file.
+// wait that is given up would leave a thread and an open file, and would have the lock for a moment
+// after that, when somebody else needs it.
 func Lock(ctx context.Context, f *os.File, mode int) error {
 	return LockWithNotice(ctx, f, mode, nil, nil)
 }

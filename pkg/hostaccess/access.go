@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/bits"
 	"net"
 	"net/netip"
 	"slices"
@@ -60,7 +61,7 @@ func NewAccess(key attachment.Key, pod attachment.Pod, asked Options, mtu int, a
 	if err != nil {
 		return Access{}, err
 	}
-	a := Access{Options: asked, HostName: HostName(key), Alias: text, MAC: macOf(identity(key)), MTU: mtu}
+	a := Access{Options: asked, HostName: HostName(key, asked.Masquerade), Alias: text, MAC: macOf(identity(key)), MTU: mtu}
 	for _, addr := range addresses {
 		if !addr.IsLinkLocalUnicast() {
 			a.Addresses = append(a.Addresses, addr)
@@ -74,15 +75,21 @@ func identity(key attachment.Key) [sha256.Size]byte {
 	return sha256.Sum256([]byte(key.ContainerID + "\x00" + key.IfName))
 }
 
-// hostPrefix begins the names of the host's ends.
-const hostPrefix = "rl"
+const (
+	// hostPrefix begins the names of the host's ends, masqueradePrefix those of pods with masquerade.
+	hostPrefix       = "rl"
+	masqueradePrefix = hostPrefix + "m"
+)
 
 // HostName returns the name of the host's end. It follows from the container ID and the interface, so a DEL knows it without a
 // checkpoint.
-func HostName(key attachment.Key) string {
-	sum := identity(key)
+func HostName(key attachment.Key, masquerade bool) string {
+	prefix, sum := hostPrefix, identity(key)
+	if masquerade {
+		prefix = masqueradePrefix
+	}
 	const digits = 12
-	return hostPrefix + hex.EncodeToString(sum[:])[:digits]
+	return prefix + hex.EncodeToString(sum[:])[:digits]
 }
 
 // macOf returns a MAC for local use (IEEE 802, the second bit of the first byte). It is in the pair from the beginning: udev
@@ -178,7 +185,7 @@ func (a Access) Validate() error {
 	if a.MTU <= 0 {
 		return fmt.Errorf("mtu %d", a.MTU)
 	}
-	if a.PreserveSource && a.Mark&(a.Mark-1) != 0 || a.PreserveSource && a.Mark == 0 {
+	if a.PreserveSource && bits.OnesCount32(a.Mark) != 1 {
 		return fmt.Errorf("mark %#x is not one bit", a.Mark)
 	}
 	for _, addr := range a.Addresses {
@@ -186,7 +193,7 @@ func (a Access) Validate() error {
 			return fmt.Errorf("address %q", addr)
 		}
 	}
-	for _, p := range append(a.Services[:len(a.Services):len(a.Services)], a.Extra...) {
+	for _, p := range slices.Concat(a.Services, a.Extra) {
 		if !p.IsValid() || p != p.Masked() {
 			return fmt.Errorf("network %q", p)
 		}

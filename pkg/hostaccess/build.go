@@ -13,58 +13,61 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
+// Pod is the sandbox's part of an access, and what it takes to compare and to repair it.
+type Pod struct {
+	Access
+	// WithoutFilter leaves out the rules of iptables: to look at them takes several processes.
+	WithoutFilter bool
+	// Host and Sandbox are open for as long as the Pod is used.
+	Host, Sandbox *kernel.Namespace
+}
+
 // ErrTaken says that the pod has a device of the name already.
 var ErrTaken = errors.New("the sandbox has a device of that name already")
 
 // Build makes the pair and everything of it in the sandbox. What a killed Build of the same attachment left in the host, it
-// deletes first. If the sandbox has a device of the name, it returns ErrTaken. The caller removes what a failed Build leaves:
-// Remove.
-func (p Pod) Build(node Node) error {
+// deletes first. It returns the index of the host's end. If the sandbox has a device of the name, it returns ErrTaken. The caller removes what a
+// failed Build leaves: Remove.
+func (p Pod) Build(node Node) (hostIndex int, err error) {
 	pair := kernel.Pair{HostName: p.HostName, Name: p.Name, MAC: p.MAC, MTU: p.MTU, Alias: p.Alias}
-	err := kernel.CreatePair(p.Host, p.Sandbox, pair)
+	err = kernel.CreatePair(p.Host, p.Sandbox, pair)
 	if errors.Is(err, kernel.ErrExists) {
-		if _, err := Remove(p.Host, p.HostName); err != nil {
-			return err
+		if err := removeEnd(p.Host, p.HostName); err != nil {
+			return 0, err
 		}
 		if exists, err := p.Sandbox.Exists(p.Name); err != nil || exists {
-			return errors.Join(err, fmt.Errorf("%s: %w", p.Name, ErrTaken))
+			return 0, errors.Join(err, fmt.Errorf("%s: %w", p.Name, ErrTaken))
 		}
 		if err = kernel.CreatePair(p.Host, p.Sandbox, pair); errors.Is(err, kernel.ErrExists) {
-			return fmt.Errorf("%w. It is not relink's: delete or rename it", err)
+			return 0, fmt.Errorf("%w. It is not relink's: delete or rename it", err)
 		}
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	failpoint.Here("after pair")
-	if err := p.configure(node); err != nil {
-		return err
+	if hostIndex, err = p.configure(node); err == nil {
+		err = p.ensureFilter()
 	}
-	return p.ensureFilter()
+	return hostIndex, err
 }
 
 // configure sets up both ends of a new pair. The host's end comes first: it must never be up with the kernel's own settings.
-func (p Pod) configure(node Node) error {
+func (p Pod) configure(node Node) (hostIndex int, err error) {
 	pod := p.podInterface(node)
-	conflicts, err := p.readRouteConflicts(node)
-	if err != nil {
-		return err
+	if pod.Routes, err = p.withoutConflicts(pod.Routes); err != nil {
+		return 0, err
 	}
-	pod.Routes = withoutConflicts(pod.Routes, conflicts)
 	host := p.hostInterface(node)
 	host.Settings = p.newHostSettings(node)
-	hostIndex, err := p.Host.Index(p.HostName)
-	if err != nil {
-		return err
+	if hostIndex, err = p.Host.Index(p.HostName); err != nil {
+		return 0, err
 	}
 	podIndex, err := p.Sandbox.Index(p.Name)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if err := configureEnd(p.Host, hostIndex, host); err != nil {
-		return err
-	}
-	return configureEnd(p.Sandbox, podIndex, pod)
+	return hostIndex, errors.Join(configureEnd(p.Host, hostIndex, host), configureEnd(p.Sandbox, podIndex, pod))
 }
 
 func configureEnd(ns *kernel.Namespace, index int, want netstate.Interface) error {
@@ -89,97 +92,68 @@ func withoutIPv6(err error) error {
 	return err
 }
 
-// Remove deletes the pair with that end in the host. It is no error if it is gone. It leaves a device alone that is no veth, or that
-// neither has an alias of relink's nor looks like an end of relink's.
-func Remove(host *kernel.Namespace, hostName string) (removed bool, err error) {
-	end, ok, err := hostEnd(host, hostName, host, nil)
-	if _, ours := ParseAlias(end.Link.Alias); err != nil || !ok || !ours && !end.Link.NoARP {
-		return false, err
-	}
-	failpoint.Here("before pair's end")
-	err = host.Delete(hostName)
-	if errors.Is(err, kernel.ErrNoDevice) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // Repair mends what Inspect has found, and inspects again. The error says what it could not mend, or not look at.
 func (p Pod) Repair(found Inspection, node Node) error {
 	const passes = 2 // An end that goes down and up loses addresses and routes.
-	if len(found.Differences) == 0 {
-		return found.FilterErr
-	}
-	for range passes {
-		if err := p.repairOnce(found, node); err != nil {
-			return err
+	for pass := 0; ; pass++ {
+		switch {
+		case len(found.Differences) == 0:
+			return found.FilterErr
+		case found.foreign:
+			return fmt.Errorf("%s: left alone", strings.Join(found.Differences, "; "))
+		case pass == passes:
+			return fmt.Errorf("not as it should be: %s", strings.Join(found.Differences, "; "))
 		}
 		var err error
-		if found, err = p.Inspect(node); err != nil || len(found.Differences) == 0 {
-			return errors.Join(err, found.FilterErr)
+		if !found.complete {
+			_, err = p.Build(node)
+		} else if err = p.mend(found, node, false); found.wrongFilter {
+			err = errors.Join(err, p.ensureFilter())
+		}
+		if err == nil {
+			found, err = p.Inspect(node)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return fmt.Errorf("not as it should be: %s", strings.Join(found.Differences, "; "))
-}
-
-func (p Pod) repairOnce(found Inspection, node Node) error {
-	switch {
-	case found.foreign:
-		return fmt.Errorf("%s: left alone", strings.Join(found.Differences, "; "))
-	case !found.complete:
-		return p.Build(node)
-	}
-	errs := []error{p.repairHostEnd(found, node), p.repairPod(found, node), p.Sandbox.DeleteRoutes(found.staleRoutes)}
-	if !found.filterOK {
-		errs = append(errs, p.ensureFilter())
-	}
-	return errors.Join(errs...)
 }
 
 // FollowNode makes right what follows from the node. The rest stays as it is: somebody has changed it, or set the host's end down.
-func (p Pod) FollowNode(found Inspection, node Node) error {
-	var errs []error
-	settings := p.hostInterface(node).Settings
-	for _, d := range found.host {
-		if d.Field == netstate.FieldSetting {
-			errs = append(errs, withoutIPv6(p.Host.WriteSetting(p.HostName, d.Setting, settings[d.Setting])))
-		}
-	}
-	return errors.Join(append(errs, p.Sandbox.AddRoutesBeside(found.nodeRoutes), p.Sandbox.DeleteRoutes(found.staleRoutes))...)
-}
+func (p Pod) FollowNode(found Inspection, node Node) error { return p.mend(found, node, true) }
 
-func (p Pod) repairHostEnd(found Inspection, node Node) error {
-	if len(found.host) == 0 {
-		return nil
-	}
-	want := p.hostInterface(node)
-	for _, d := range found.host {
-		if d.Field == netstate.FieldUp {
-			want.Settings = p.newHostSettings(node) // A kill can have left it so: it is as a new one.
-		}
-	}
-	return configureEnd(p.Host, found.hostEnd, want)
-}
-
-func (p Pod) repairPod(found Inspection, node Node) error {
-	if len(found.pod) == 0 {
-		return nil
-	}
-	want := p.podInterface(node)
-	want.Addresses, want.Routes, want.Rules = nil, nil, nil
-	var addresses []netstate.Address
+// mend makes both ends of a pair right, as far as they differ. ofNode leaves out what does not follow from the node.
+func (p Pod) mend(found Inspection, node Node, ofNode bool) error {
+	host, pod := netstate.Interface{Link: netstate.Link{Name: p.HostName}, Settings: map[string]string{}}, netstate.Interface{}
+	pod.Link.Name = p.Name
 	var routes []kernel.TableRoute
-	for _, d := range found.pod {
-		switch d.Field {
-		case netstate.FieldAddress:
-			addresses = append(addresses, *d.Address)
-		case netstate.FieldRoute:
+	for _, d := range found.differences {
+		switch {
+		case ofNode && !d.ofNode:
+		case d.Field == netstate.FieldAddress:
+			pod.Addresses = append(pod.Addresses, *d.Address)
+		case d.Field == netstate.FieldRoute:
 			routes = append(routes, kernel.TableRoute{Route: *d.Route, Index: found.podIndex})
-		case netstate.FieldRule:
-			want.Rules = append(want.Rules, *d.Rule)
+		case d.Field == netstate.FieldRule:
+			pod.Rules = append(pod.Rules, *d.Rule)
+		case d.host && d.Field == netstate.FieldSetting:
+			host.Settings[d.Setting] = p.hostSettings(node)[d.Setting]
+		case d.host:
+			if host.Link = p.hostInterface(node).Link; d.Field == netstate.FieldUp {
+				host.Settings = p.newHostSettings(node) // A kill can have left it so: it is as a new one.
+			}
+		default:
+			want := p.podInterface(node)
+			pod.Link, pod.Settings = want.Link, want.Settings
 		}
 	}
-	return errors.Join(configureEnd(p.Sandbox, found.podIndex, want), p.Sandbox.AddAddresses(found.podIndex, addresses), p.Sandbox.AddRoutesBeside(routes))
+	addresses := pod.Addresses
+	pod.Addresses = nil
+	errs := []error{configureEnd(p.Host, found.hostEnd, host), configureEnd(p.Sandbox, found.podIndex, pod)}
+	if len(addresses) > 0 {
+		errs = append(errs, p.Sandbox.AddAddresses(found.podIndex, addresses))
+	}
+	return errors.Join(append(errs, p.Sandbox.AddRoutesBeside(routes), p.Sandbox.DeleteRoutes(found.staleRoutes))...)
 }
 
 // Clear takes away what the pod keeps when the pair is deleted: its rules and its chains of iptables. A pod that ends needs no
@@ -188,7 +162,7 @@ func (p Pod) Clear() error {
 	if !p.PreserveSource {
 		return nil
 	}
-	return clearSandbox(p.Sandbox, FamiliesOf(p.Access))
+	return clearSandbox(p.Sandbox, familiesOf(p.Addresses))
 }
 
 // ClearLeftovers is Clear for a sandbox where nobody knows what a kill has left.
@@ -201,7 +175,7 @@ func ClearLeftovers(sandbox *kernel.Namespace) error {
 }
 
 func clearSandbox(sandbox *kernel.Namespace, families []netfilter.Family) error {
-	if err := removeReturnChains(sandbox, families); err != nil {
+	if err := returnTables(sandbox, families, Access{}).each((*netfilter.Tables).Ensure); err != nil {
 		return err
 	}
 	return ClearRules(sandbox)

@@ -2,13 +2,10 @@ package hostaccess
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/relink-cni/relink/pkg/kernel"
-	"github.com/relink-cni/relink/pkg/netfilter"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
@@ -19,13 +16,12 @@ type LostPod struct {
 	Interface netstate.Interface
 	// Assigned are the addresses that the runtime was told at the ADD. Nobody knows them if it is empty.
 	Assigned []netip.Addr
-	// Masquerades says that a rule of iptables in the host may be relink's.
-	Masquerades bool
+	// Extra are the networks for which the host has rules of iptables.
+	Extra []netip.Prefix
 }
 
 // Capture returns the host access of the pod as it is there, nil if there is none. What the host's rules of iptables name is Extra. The
-// pod can have made any other route through the node itself: those are Services, for which the pod gets no address of the node. It
-// returns an access with ErrNoFilter if iptables could not be asked.
+// pod can have made any other route through the node itself: those are Services, for which the pod gets no address of the node.
 func Capture(host, sandbox *kernel.Namespace, lost LostPod) (*Access, error) {
 	for _, d := range lost.Devices {
 		if d.Kind != netstate.KindVeth {
@@ -35,20 +31,17 @@ func Capture(host, sandbox *kernel.Namespace, lost LostPod) (*Access, error) {
 		if err != nil {
 			return nil, err
 		}
-		if key, ours := ParseAlias(end.Alias); !ours || key.IfName != lost.Interface.Link.Name || HostName(key) != end.Name {
+		key, ours := ParseAlias(end.Alias)
+		if !ours || key.IfName != lost.Interface.Link.Name || HostName(key, false) != end.Name && HostName(key, true) != end.Name {
 			continue
 		}
 		node, err := ReadNode(host)
 		if err != nil {
 			return nil, err
 		}
-		a := captureAccess(pod.Interface, end, node)
-		if a.Addresses, err = trustedAddresses(host, end.Index, a.Addresses, lost); err != nil {
-			return nil, err
-		}
-		if lost.Masquerades {
-			err = a.captureMasquerade(host)
-		}
+		a := captureAccess(pod.Interface, end, node, lost.Extra)
+		a.Masquerade = HostName(key, true) == end.Name
+		a.Addresses, err = trustedAddresses(host, end.Index, a.Addresses, lost, node)
 		return &a, err
 	}
 	return nil, nil
@@ -69,7 +62,7 @@ func pairOf(host, sandbox *kernel.Namespace, name string) (pod kernel.End, end n
 
 // trustedAddresses are the addresses that are the pod's. A pod can give its interfaces any address. The node sends to those only that the
 // runtime was told, or that the host's routes lead to the pod.
-func trustedAddresses(host *kernel.Namespace, end int, addresses []netip.Addr, lost LostPod) ([]netip.Addr, error) {
+func trustedAddresses(host *kernel.Namespace, end int, addresses []netip.Addr, lost LostPod, node Node) ([]netip.Addr, error) {
 	trusted := slices.Clone(lost.Assigned)
 	if len(trusted) == 0 {
 		routes, err := host.TableRoutes(Table, nil)
@@ -84,12 +77,12 @@ func trustedAddresses(host *kernel.Namespace, end int, addresses []netip.Addr, l
 	}
 	return slices.DeleteFunc(addresses, func(addr netip.Addr) bool {
 		live := slices.ContainsFunc(lost.Interface.Addresses, func(a netstate.Address) bool { return a.Prefix.Addr() == addr })
-		return !live || !slices.Contains(trusted, addr) || CheckPodAddresses(host, []netip.Addr{addr}) != nil
+		return !live || !slices.Contains(trusted, addr) || slices.Contains(node.reserved, addr)
 	}), nil
 }
 
 // captureAccess is a pure function: it reads the settings out of what is in the pod.
-func captureAccess(pod netstate.Interface, host netstate.LiveDevice, node Node) Access {
+func captureAccess(pod netstate.Interface, host netstate.LiveDevice, node Node, extra []netip.Prefix) Access {
 	a := Access{Options: Options{Name: pod.Link.Name}, HostName: host.Name, Alias: host.Alias, MAC: pod.Link.MAC, MTU: pod.Link.MTU}
 	for _, address := range pod.Addresses {
 		if address.Prefix.IsSingleIP() {
@@ -98,7 +91,11 @@ func captureAccess(pod netstate.Interface, host netstate.LiveDevice, node Node) 
 	}
 	nodes := a.reachableNetworks(node)
 	for _, r := range pod.Routes {
-		if r.Protocol == podProtocol && r.Table == tableMain && !slices.Contains(nodes, r.Destination) && r.Destination.Bits() > 0 && len(a.Services) < maxServices {
+		switch {
+		case r.Protocol != podProtocol || r.Table != tableMain || slices.Contains(nodes, r.Destination) || r.Destination.Bits() == 0:
+		case slices.Contains(extra, r.Destination):
+			a.Extra = append(a.Extra, r.Destination)
+		case len(a.Services) < maxServices:
 			a.Services = append(a.Services, r.Destination)
 		}
 	}
@@ -113,31 +110,3 @@ func captureAccess(pod netstate.Interface, host netstate.LiveDevice, node Node) 
 
 // maxServices is how many networks through the node are believed to be the configuration's.
 const maxServices = 64
-
-// ErrNoFilter says that nobody knows whether the pod has a rule of iptables in the host.
-var ErrNoFilter = errors.New("iptables could not be asked for rules of the pod")
-
-func (a *Access) captureMasquerade(host *kernel.Namespace) error {
-	var rules string
-	err := Masquerade{}.withTables(host, FamiliesOf(*a), func(table *netfilter.Table) error {
-		_, current, err := table.Rules(masqChain)
-		for _, r := range current {
-			if masqueradedPod(r) == a.HostName {
-				rules += r
-			}
-		}
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNoFilter, err)
-	}
-	a.Masquerade = rules != ""
-	a.Services = slices.DeleteFunc(a.Services, func(p netip.Prefix) bool {
-		extra := strings.Contains(rules, ctOrigDst(p)+masqComment)
-		if extra {
-			a.Extra = append(a.Extra, p)
-		}
-		return extra
-	})
-	return nil
-}

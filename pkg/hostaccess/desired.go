@@ -2,6 +2,7 @@ package hostaccess
 
 import (
 	"maps"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -183,5 +184,5 @@ func hostRule(ipv6 bool) netstate.Rule {
 func ParseMark(text string) (uint32, bool) {
 	const base, size = 0, 32
 	mark, err := strconv.ParseUint(text, base, size)
-	return uint32(mark), err == nil && mark != 0 && mark&(mark-1) == 0
+	return uint32(mark), err == nil && bits.OnesCount64(mark) == 1
 }

@@ -135,44 +135,70 @@ func TestSettingsOfTheHostsEnd(t *testing.T) {
 	}
 }
 
-// Only what the node has translated, and what "extra" names, gets the node's address.
-func TestWhatIsMasqueraded(t *testing.T) {
-	a := access(Options{Masquerade: true, Services: prefixes("10.96.0.0/12"), Extra: prefixes("169.254.20.10/32", "10.50.0.0/16", "fd00:50::/64")}, "10.3.0.2", "fd00:3::2")
-	comment := `-m comment --comment "relink ` + a.HostName + `" -j SNAT --to-source `
-	for family, want := range map[netfilter.Family][]string{
-		netfilter.IPv4: {
-			"-s 10.3.0.2/32 -m conntrack --ctstate DNAT " + comment + "192.168.7.10",
-			"-s 10.3.0.2/32 -m conntrack --ctorigdst 169.254.20.10 " + comment + "192.168.7.10",
-			"-s 10.3.0.2/32 -m conntrack --ctorigdst 10.50.0.0/16 " + comment + "192.168.7.10",
-		},
-		netfilter.IPv6: {
-			"-s fd00:3::2/128 -m conntrack --ctstate DNAT " + comment + "fd00:7::10",
-			"-s fd00:3::2/128 -m conntrack --ctorigdst fd00:50::/64 " + comment + "fd00:7::10",
-		},
+// Only what the node has translated, and what "extra" of some pod names, gets the node's address. A family without pods has no rules.
+func TestMasqueradeChains(t *testing.T) {
+	extra := prefixes("169.254.20.10/32", "10.50.0.0/16", "fd00:50::/64")
+	first := access(Options{Masquerade: true, Services: prefixes("10.96.0.0/12"), Extra: extra[:1]}, "10.3.0.2", "fd00:3::2")
+	second := access(Options{Masquerade: true, Extra: extra}, "10.3.0.3")
+	without := access(Options{Extra: prefixes("10.60.0.0/16")}, "10.3.0.4")
+	const marked = "-m mark --mark 0x10000000/0x10000000 -m conntrack "
+	for name, test := range map[string]struct {
+		accesses   []Access
+		ipv4, ipv6 []string
+	}{
+		"nobody": {[]Access{without}, nil, nil},
+		"one family": {[]Access{second}, []string{
+			marked + "--ctstate DNAT -j SNAT --to-source 192.168.7.10",
+			marked + "--ctorigdst 10.50.0.0/16 -j SNAT --to-source 192.168.7.10",
+			marked + "--ctorigdst 169.254.20.10 -j SNAT --to-source 192.168.7.10",
+		}, nil},
+		"several pods": {[]Access{first, without, second}, []string{
+			marked + "--ctstate DNAT -j SNAT --to-source 192.168.7.10",
+			marked + "--ctorigdst 10.50.0.0/16 -j SNAT --to-source 192.168.7.10",
+			marked + "--ctorigdst 169.254.20.10 -j SNAT --to-source 192.168.7.10",
+		}, []string{
+			marked + "--ctstate DNAT -j SNAT --to-source fd00:7::10", marked + "--ctorigdst fd00:50::/64 -j SNAT --to-source fd00:7::10",
+		}},
 	} {
-		if diff := cmp.Diff(want, a.masqueradeRules(family, theNode)); diff != "" {
-			t.Errorf("%s: %s", family, diff)
+		m := MasqueradeOf(theNode, test.accesses...)
+		for family, want := range map[netfilter.Family][]string{netfilter.IPv4: test.ipv4, netfilter.IPv6: test.ipv6} {
+			chains := m.chains(family)
+			if diff := cmp.Diff(want, chains[1].Rules); diff != "" {
+				t.Errorf("%s, %s: %s", name, family, diff)
+			}
+			if marks := len(chains[0].Rules); (marks == 1) != (len(want) > 0) {
+				t.Errorf("%s, %s: %q", name, family, chains[0].Rules)
+			}
 		}
 	}
 }
 
-// A rule for an earlier address of the node is replaced. Rules of other pods stay while they are wanted, and what nobody has made goes.
-func TestMasqueradeChain(t *testing.T) {
+// A pod changes nothing if the rules do already what it needs.
+func TestWhichPodChangesTheRules(t *testing.T) {
 	moved := theNode
 	moved.Source4 = addr("192.168.7.99")
-	rulesOf := func(node Node, name string) []string {
-		a := access(Options{Masquerade: true}, "10.3.0.2")
-		a.HostName = name
-		return a.masqueradeRules(netfilter.IPv4, node)
-	}
-	a := access(Options{Masquerade: true}, "10.3.0.2")
-	a.HostName = "rl1"
-	m := Masquerade{Node: theNode, Accesses: []Access{a}, Keep: func(name string) bool { return name == "rl2" }}
-	current := slices.Concat(rulesOf(moved, "rl1"), rulesOf(moved, "rl2"), rulesOf(theNode, "rl3"), []string{"-j ACCEPT"})
-	for range 2 {
-		current = m.chain(netfilter.IPv4).Rules(current)
-		if diff := cmp.Diff(slices.Concat(rulesOf(moved, "rl2"), rulesOf(theNode, "rl1")), current); diff != "" {
-			t.Error(diff)
+	made := MasqueradeOf(theNode, access(Options{Masquerade: true, Extra: prefixes("10.50.0.0/16")}, "10.3.0.2"))
+	made.Applied = true
+	half := made
+	half.Applied = false
+	for name, test := range map[string]struct {
+		made, needed Masquerade
+		covered      bool
+	}{
+		"the same":                 {made, made, true},
+		"less":                     {made, MasqueradeOf(theNode, access(Options{Masquerade: true}, "10.3.0.3")), true},
+		"nothing":                  {made, Masquerade{}, true},
+		"a kill came between":      {half, made, false},
+		"another network":          {made, MasqueradeOf(theNode, access(Options{Masquerade: true, Extra: prefixes("10.60.0.0/16")}, "10.3.0.3")), false},
+		"another family":           {made, MasqueradeOf(theNode, access(Options{Masquerade: true}, "fd00:3::3")), false},
+		"the node's address moved": {made, MasqueradeOf(moved, access(Options{Masquerade: true}, "10.3.0.3")), false},
+	} {
+		if got := test.made.Covers(test.needed); got != test.covered {
+			t.Errorf("%s: %v", name, got)
+		}
+		joined := test.needed.Join(test.made)
+		if joined.Applied = true; !joined.Covers(test.needed) || len(joined.Sources) == 0 {
+			t.Errorf("%s: together they are %v", name, joined)
 		}
 	}
 }
@@ -184,9 +210,9 @@ func TestLinkLocalAddressesAreLeftOut(t *testing.T) {
 }
 
 func TestNamesFollowFromTheAttachment(t *testing.T) {
-	name := HostName(webKey)
-	if len(name) > 15 || !strings.HasPrefix(name, "rl") || name != HostName(webKey) {
-		t.Error(name)
+	name, masquerading := HostName(webKey, false), HostName(webKey, true)
+	if len(masquerading) > 15 || !strings.HasPrefix(name, "rl") || strings.HasPrefix(name, "rlm") || masquerading != "rlm"+name[2:] {
+		t.Error(name, masquerading)
 	}
 	other := webKey
 	other.IfName = "net1"
@@ -195,7 +221,7 @@ func TestNamesFollowFromTheAttachment(t *testing.T) {
 	}
 	other = webKey
 	other.Network = "renamed"
-	if HostName(other) != name {
+	if HostName(other, false) != name {
 		t.Error("the name depends on the network, which a DEL may know by another name")
 	}
 	if mac := access(Options{}).MAC; mac[1] != '2' && mac[1] != '6' && mac[1] != 'a' && mac[1] != 'e' {

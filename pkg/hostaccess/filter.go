@@ -18,193 +18,197 @@ const (
 	masqChain = "RELINK-MASQUERADE"
 )
 
-// HasIPTables returns netfilter.ErrNotInstalled if the node has no iptables at all.
-func HasIPTables() error {
-	if netfilter.Installed(netfilter.IPv6) == nil {
-		return nil
-	}
-	return netfilter.Installed(netfilter.IPv4)
-}
-
 // returnChains are the chains in the pod. A connection that comes in through the node has the bit in its connection mark, and
 // what the pod answers on it gets the bit, which leads to the table of returnRoutes. Only that one bit of a packet's mark is
-// set: the others may be the application's (SO_MARK).
-func (a Access) returnChains() []netfilter.Chain {
-	const comment = ` -m comment --comment "relink: %s" `
-	bit := fmt.Sprintf("%#x/%#x", a.Mark, a.Mark)
+// set: the others may be the application's (SO_MARK). Without preserveSource the chains have no rules, and go.
+func (a Access) returnChains(netfilter.Family) []netfilter.Chain {
+	const comment = `-m comment --comment "relink: %s" `
+	bit := maskedMark(a.Mark)
 	mark := fmt.Sprintf("-m connmark --mark %s -m conntrack --ctdir REPLY -j MARK --set-xmark %s", bit, bit)
-	return []netfilter.Chain{
-		{Name: inChain, From: "PREROUTING", Comment: "relink: what came through the node", Rules: netfilter.Only(
-			"-i "+a.Name+fmt.Sprintf(comment, "remember it")+"-m conntrack --ctdir ORIGINAL -j CONNMARK --set-xmark "+bit,
-			"! -i "+a.Name+fmt.Sprintf(comment, "what a machine in the pod answers")+mark,
-		)},
-		{Name: outChain, From: "OUTPUT", Comment: "relink: answers go back through the node", Rules: netfilter.Only(
-			strings.TrimSpace(fmt.Sprintf(comment, "what the pod answers")) + " " + mark,
-		)},
+	incoming := netfilter.Chain{Table: "mangle", Name: inChain, From: "PREROUTING", Comment: "relink: what came through the node"}
+	outgoing := netfilter.Chain{Table: "mangle", Name: outChain, From: "OUTPUT", Comment: "relink: answers go back through the node"}
+	if a.PreserveSource {
+		incoming.Rules = []string{
+			"-i " + a.Name + " " + fmt.Sprintf(comment, "remember it") + "-m conntrack --ctdir ORIGINAL -j CONNMARK --set-xmark " + bit,
+			"! -i " + a.Name + " " + fmt.Sprintf(comment, "what a machine in the pod answers") + mark,
+		}
+		outgoing.Rules = []string{fmt.Sprintf(comment, "what the pod answers") + mark}
 	}
+	return []netfilter.Chain{incoming, outgoing}
 }
+
+// maskedMark is the bit as iptables prints it.
+func maskedMark(bit uint32) string { return fmt.Sprintf("%#x/%#x", bit, bit) }
 
 // inspectFilter compares the chains in the pod.
 func (p Pod) inspectFilter(found *Inspection) {
-	found.filterOK = true
 	if !p.PreserveSource || p.WithoutFilter {
 		return
 	}
-	found.FilterErr = p.withReturnChains(func(table *netfilter.Table) error {
-		differences, err := table.Differs()
-		if len(differences) > 0 {
-			found.filterOK = false
-			found.addDifference("rules of iptables for %s in the sandbox: %s", table.Family(), differenceLine(differences))
-		}
-		return err
-	})
-}
-
-// differenceLine is one line for several differences.
-func differenceLine(differences []string) string {
-	if len(differences) == 1 {
-		return differences[0]
-	}
-	return fmt.Sprintf("%d differ. One of them: %s", len(differences), differences[0])
+	differences, err := differencesOf(returnTables(p.Sandbox, familiesOf(p.Addresses), p.Access), "in the sandbox")
+	found.FilterErr, found.wrongFilter = err, len(differences) > 0
+	found.Differences = append(found.Differences, differences...)
 }
 
 func (p Pod) ensureFilter() error {
 	if !p.PreserveSource {
 		return nil
 	}
-	return p.withReturnChains((*netfilter.Table).Ensure)
+	return returnTables(p.Sandbox, familiesOf(p.Addresses), p.Access).each((*netfilter.Tables).Ensure)
 }
 
-func (p Pod) withReturnChains(f func(*netfilter.Table) error) error {
-	return withTables(p.Sandbox, "preserveSource", "mangle", FamiliesOf(p.Access), func(netfilter.Family) []netfilter.Chain { return p.returnChains() }, f)
+func returnTables(sandbox *kernel.Namespace, families []netfilter.Family, a Access) tables {
+	return tables{sandbox, "preserveSource", families, a.returnChains}
 }
 
-// removeReturnChains takes the chains from a pod that lives on.
-func removeReturnChains(sandbox *kernel.Namespace, families []netfilter.Family) error {
-	return withTables(sandbox, "preserveSource", "mangle", families, func(netfilter.Family) []netfilter.Chain {
-		return []netfilter.Chain{{Name: inChain, Rules: netfilter.Only()}, {Name: outChain, Rules: netfilter.Only()}}
-	}, (*netfilter.Table).Ensure)
+// tables are the chains of some families in a namespace. key is that of the configuration that needs iptables.
+type tables struct {
+	ns       *kernel.Namespace
+	key      string
+	families []netfilter.Family
+	chains   func(netfilter.Family) []netfilter.Chain
 }
 
-// withTables opens the table of that name for each of the families in the namespace, and calls f with it. It goes on after a failure, and
-// returns all errors. key is that of the configuration that needs iptables.
-func withTables(ns *kernel.Namespace, key, name string, families []netfilter.Family, chains func(netfilter.Family) []netfilter.Chain, f func(*netfilter.Table) error) error {
-	if len(families) == 0 {
+// each calls f for each family. It goes on after a failure, and returns all errors.
+func (t tables) each(f func(*netfilter.Tables) error) error {
+	if len(t.families) == 0 {
 		return nil
 	}
-	return ns.Inside(func() error {
+	return t.ns.Inside(func() error {
 		var errs []error
-		for _, family := range families {
-			table, err := netfilter.Open(family, name, chains(family)...)
+		for _, family := range t.families {
+			opened, err := netfilter.Open(family, t.chains(family)...)
 			if err == nil {
-				err = f(table)
+				err = f(opened)
 			}
 			if err != nil {
-				errs = append(errs, fmt.Errorf("%q: %w", key, err))
+				errs = append(errs, fmt.Errorf("%q: %w", t.key, err))
 			}
 		}
 		return errors.Join(errs...)
 	})
 }
 
-// Masquerade is the chain of iptables in the host that all pods share. The accesses that ask for it have their rules there and no
-// others of theirs, such as for an earlier address of the node. Keep says which other pods' rules stay, by the host's end.
-type Masquerade struct {
-	Node     Node
-	Accesses []Access
-	Keep     func(hostName string) bool
-}
-
-// chain returns the chain of the family.
-func (m Masquerade) chain(family netfilter.Family) netfilter.Chain {
-	var wanted []string
-	hostNames := map[string]bool{}
-	for _, a := range m.Accesses {
-		if a.Masquerade {
-			wanted = append(wanted, a.masqueradeRules(family, m.Node)...)
-			hostNames[a.HostName] = true
-		}
-	}
-	return netfilter.Chain{Name: masqChain, From: "POSTROUTING", Comment: "relink: pods that reach others through the node", Rules: func(current []string) []string {
-		var rules []string
-		for _, r := range current {
-			if pod := masqueradedPod(r); slices.Contains(wanted, r) || pod != "" && !hostNames[pod] && m.Keep(pod) {
-				rules = append(rules, r)
+// differencesOf says what Ensure would change there, in one line for each family.
+func differencesOf(t tables, place string) (lines []string, err error) {
+	err = t.each(func(opened *netfilter.Tables) error {
+		differences, err := opened.Differs()
+		if len(differences) > 0 {
+			line := fmt.Sprintf("rules of iptables for %s %s: %s", opened.Family, place, differences[0])
+			if rest := len(differences) - 1; rest > 0 {
+				line += fmt.Sprintf(", and %d more differ", rest)
 			}
-		}
-		for _, r := range wanted {
-			if !slices.Contains(rules, r) {
-				rules = append(rules, r)
-			}
-		}
-		return rules
-	}}
-}
-
-func (m Masquerade) withTables(host *kernel.Namespace, families []netfilter.Family, f func(*netfilter.Table) error) error {
-	return withTables(host, "masquerade", "nat", families, func(family netfilter.Family) []netfilter.Chain {
-		return []netfilter.Chain{m.chain(family)}
-	}, f)
-}
-
-// Ensure makes the rules of these families right, and takes the chain away with its last rule.
-func (m Masquerade) Ensure(host *kernel.Namespace, families ...netfilter.Family) error {
-	return m.withTables(host, families, (*netfilter.Table).Ensure)
-}
-
-// Differs says what Ensure would change.
-func (m Masquerade) Differs(host *kernel.Namespace, families ...netfilter.Family) (differences []string, err error) {
-	err = m.withTables(host, families, func(table *netfilter.Table) error {
-		found, err := table.Differs()
-		for _, d := range found {
-			differences = append(differences, fmt.Sprintf("%s in the host: %s", table.Family(), d))
+			lines = append(lines, line)
 		}
 		return err
 	})
-	return differences, err
+	return lines, err
 }
 
-// masqueradeRules are the pod's rules in the chain that all pods share. Each names its pod by the host's end. They are for what the node
-// has translated, as to the backend of a Service, and for what "extra" names: a process in the pod can send anything else through the
-// node, too, but without the node's address. The new source is written down (SNAT): the kernel's own choice (MASQUERADE) is another
-// address than that of the routes, and the kernel cuts such connections when a NIC goes.
-func (a Access) masqueradeRules(family netfilter.Family, node Node) (rules []string) {
-	ipv6 := family == netfilter.IPv6
-	through := []string{"--ctstate DNAT"}
-	for _, p := range a.Extra {
-		if p.Addr().Is6() == ipv6 {
-			through = append(through, ctOrigDst(p))
+// Masquerade is what the rules of iptables in the host do for all pods with masquerade, whose devices have names that begin alike. So no
+// pod has a rule of its own, and a pod that comes or goes changes nothing.
+type Masquerade struct {
+	// Sources are what such packets get as their source, one for each family that a pod has.
+	Sources []netip.Addr `json:"sources"`
+	// Extra are the networks of all these pods' "extra".
+	Extra []netip.Prefix `json:"extra,omitempty"`
+	// Applied says that the rules were made. Without it, a kill may have left some of them.
+	Applied bool `json:"applied"`
+}
+
+// MasqueradeOf is what the accesses need on the node.
+func MasqueradeOf(node Node, accesses ...Access) (m Masquerade) {
+	for _, a := range accesses {
+		if !a.Masquerade {
+			continue
+		}
+		needed := Masquerade{Extra: a.Extra}
+		for _, r := range a.hostRoutes(node) {
+			needed.Sources = append(needed.Sources, r.Source)
+		}
+		m = m.Join(needed)
+	}
+	return m
+}
+
+// Join adds what is needed, too. The sources are those of m, where it has some.
+func (m Masquerade) Join(needed Masquerade) Masquerade {
+	for _, s := range needed.Sources {
+		if !m.source(s.Is6()).IsValid() {
+			m.Sources = append(slices.Clip(m.Sources), s)
 		}
 	}
-	for _, addr := range a.Addresses {
-		for _, t := range through {
-			if addr.Is6() == ipv6 {
-				rules = append(rules, fmt.Sprintf("-s %s -m conntrack %s%s%s\" -j SNAT --to-source %s", singlePrefix(addr), t, masqComment, a.HostName, node.source(ipv6)))
+	m.Extra = slices.Concat(m.Extra, needed.Extra)
+	slices.SortFunc(m.Extra, netip.Prefix.Compare)
+	m.Extra = slices.Compact(m.Extra)
+	return m
+}
+
+// source is that of the family. It is not valid if no pod has the family.
+func (m Masquerade) source(ipv6 bool) (source netip.Addr) {
+	if i := slices.IndexFunc(m.Sources, func(s netip.Addr) bool { return s.Is6() == ipv6 }); i >= 0 {
+		source = m.Sources[i]
+	}
+	return source
+}
+
+// Covers says that the rules that were made for m do what needed needs.
+func (m Masquerade) Covers(needed Masquerade) bool {
+	return m.Applied && !slices.ContainsFunc(needed.Sources, func(s netip.Addr) bool { return !slices.Contains(m.Sources, s) }) &&
+		!slices.ContainsFunc(needed.Extra, func(p netip.Prefix) bool { return !slices.Contains(m.Extra, p) })
+}
+
+// Same says that both need the same rules.
+func (m Masquerade) Same(n Masquerade) bool {
+	m.Applied, n.Applied = true, true
+	return m.Covers(n) && n.Covers(m)
+}
+
+// chains returns the chains of the family. The first one knows the pods' devices, which the second one cannot see: it marks what begins a
+// connection. The second one gives the node's address to what the node has translated, as to the backend of a Service, and to what
+// "extra" names: a process in the pod can send anything else through the node, too, but without the node's address. The new source is
+// written down (SNAT): the kernel's own choice (MASQUERADE) is another address than that of the routes, and the kernel cuts such
+// connections when a NIC goes.
+func (m Masquerade) chains(family netfilter.Family) []netfilter.Chain {
+	forward := netfilter.Chain{Table: "mangle", Name: masqChain, From: "FORWARD", Comment: "relink: pods that reach others through the node"}
+	nat := forward
+	nat.Table, nat.From = "nat", "POSTROUTING"
+	ipv6, bit := family == netfilter.IPv6, maskedMark(DefaultMark)
+	if source := m.source(ipv6); source.IsValid() {
+		forward.Rules = []string{"-i " + masqueradePrefix + "+ -m conntrack --ctstate NEW -j MARK --set-xmark " + bit}
+		through := []string{"--ctstate DNAT"}
+		for _, p := range m.Extra {
+			if p.Addr().Is6() == ipv6 {
+				// iptables prints a single address without a length here.
+				through = append(through, "--ctorigdst "+strings.TrimSuffix(p.String(), fmt.Sprintf("/%d", p.Addr().BitLen())))
 			}
 		}
+		for _, t := range through {
+			nat.Rules = append(nat.Rules, fmt.Sprintf("-m mark --mark %s -m conntrack %s -j SNAT --to-source %s", bit, t, source))
+		}
 	}
-	return rules
+	return []netfilter.Chain{forward, nat}
 }
 
-// ctOrigDst is for connections that were to the network first. iptables prints a single address without a length there.
-func ctOrigDst(p netip.Prefix) string {
-	return "--ctorigdst " + strings.TrimSuffix(p.String(), fmt.Sprintf("/%d", p.Addr().BitLen()))
+// tables are those of the families that m needs, or before needed.
+func (m Masquerade) tables(host *kernel.Namespace, before Masquerade) tables {
+	return tables{host, "masquerade", familiesOf(slices.Concat(m.Sources, before.Sources)), m.chains}
 }
 
-// masqComment begins the comment of a rule. The host's end comes next.
-const masqComment = ` -m comment --comment "relink `
-
-// masqueradedPod returns the host's end of the pod whose rule it is.
-func masqueradedPod(rule string) string {
-	_, text, _ := strings.Cut(rule, masqComment)
-	name, _, _ := strings.Cut(text, `"`)
-	return name
+// Ensure makes the rules right. It takes the chains of a family away that only before needed.
+func (m Masquerade) Ensure(host *kernel.Namespace, before Masquerade) error {
+	return m.tables(host, before).each((*netfilter.Tables).Ensure)
 }
 
-// FamiliesOf are those of the addresses of the accesses.
-func FamiliesOf(accesses ...Access) (families []netfilter.Family) {
+// Differs says what Ensure would change.
+func (m Masquerade) Differs(host *kernel.Namespace, before Masquerade) (differences []string, err error) {
+	return differencesOf(m.tables(host, before), "in the host")
+}
+
+// familiesOf are those of the addresses.
+func familiesOf(addresses []netip.Addr) (families []netfilter.Family) {
 	for _, family := range netfilter.Families {
-		if slices.ContainsFunc(accesses, func(a Access) bool { return a.hasFamily(family == netfilter.IPv6) }) {
+		if (Access{Addresses: addresses}).hasFamily(family == netfilter.IPv6) {
 			families = append(families, family)
 		}
 	}

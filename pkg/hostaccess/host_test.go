@@ -53,11 +53,11 @@ func TestHostsPart(t *testing.T) {
 		state    hostState
 		accesses []Access
 		node     Node
-		what     planScope
+		complete bool
 		want     []string
 	}{
-		"all is there": {hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{a}, theNode, planScope{}, nil},
-		"all is missing": {hostOf(endA), []Access{a}, theNode, planScope{}, []string{
+		"all is there": {hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{a}, theNode, false, nil},
+		"all is missing": {hostOf(endA), []Access{a}, theNode, false, []string{
 			"route to 10.3.0.2 through " + a.HostName + " in the host: it is missing", "IPv4 rule to table 1140 in the host: it is missing",
 		}},
 		"a rule that somebody added by hand is as good": {
@@ -65,35 +65,32 @@ func TestHostsPart(t *testing.T) {
 				s := hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10")
 				s.rules = []netstate.Rule{foreign}
 				return s
-			}(), []Access{a}, theNode, planScope{}, nil,
+			}(), []Access{a}, theNode, false, nil,
 		},
-		"the node's address has moved": {hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.9").ruled(), []Access{a}, theNode, planScope{}, []string{
+		"the node's address has moved": {hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.9").ruled(), []Access{a}, theNode, false, []string{
 			"route to 10.3.0.2 through " + a.HostName + " in the host: its source is 192.168.7.9, not 192.168.7.10",
 		}},
-		"the kernel has dropped the source, as it does for IPv6": {hostOf(end6).with(12, "fd00:3::2/128", "").ruled(), []Access{six}, theNode, planScope{}, []string{
+		"the kernel has dropped the source, as it does for IPv6": {hostOf(end6).with(12, "fd00:3::2/128", "").ruled(), []Access{six}, theNode, false, []string{
 			"route to fd00:3::2 through " + six.HostName + " in the host: it has no source, not fd00:7::10",
 		}},
-		"somebody else's device has the route": {hostOf(endA).with(99, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{a}, theNode, planScope{}, []string{
+		"somebody else's device has the route": {hostOf(endA).with(99, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{a}, theNode, false, []string{
 			"route to 10.3.0.2 through " + a.HostName + " in the host: it goes through another device",
 		}},
 		"two sandboxes have the address for a moment: either will do": {
-			hostOf(endA, endB).with(11, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{a, b}, theNode, planScope{complete: true}, nil,
+			hostOf(endA, endB).with(11, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{a, b}, theNode, true, nil,
 		},
-		"an ADD takes the address over": {hostOf(endA, endB).with(10, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{b}, theNode, planScope{takeover: true}, []string{
-			"route to 10.3.0.2 through " + b.HostName + " in the host: it goes through another device",
-		}},
-		"a CHECK of the old sandbox leaves it to the new one": {hostOf(endA, endB).with(10, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{b}, theNode, planScope{}, nil},
+		"a CHECK of the old sandbox leaves it to the new one": {hostOf(endA, endB).with(10, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{b}, theNode, false, nil},
 		"an address that the pod does not have any more": {
-			hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10").with(10, "10.3.0.9/32", "192.168.7.10").ruled(), []Access{a}, theNode, planScope{}, []string{
+			hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10").with(10, "10.3.0.9/32", "192.168.7.10").ruled(), []Access{a}, theNode, false, []string{
 				"route to 10.3.0.9/32 through " + a.HostName + " in the host: the pod does not have the address",
 			},
 		},
-		"a stranger's route stays":           {hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10").with(99, "10.9.9.9/32", "").ruled(), []Access{a}, theNode, planScope{complete: true}, nil},
-		"an end that is down takes no route": {hostOf(down).ruled(), []Access{a}, theNode, planScope{complete: true}, nil},
-		"an end that is gone: its pod needs nothing": {hostOf().ruled(), []Access{a}, theNode, planScope{complete: true}, []string{
+		"a stranger's route stays":           {hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10").with(99, "10.9.9.9/32", "").ruled(), []Access{a}, theNode, true, nil},
+		"an end that is down takes no route": {hostOf(down).ruled(), []Access{a}, theNode, true, nil},
+		"an end that is gone: its pod needs nothing": {hostOf().ruled(), []Access{a}, theNode, true, []string{
 			"IPv4 rule to table 1140 in the host: no pod needs it", "IPv6 rule to table 1140 in the host: no pod needs it",
 		}},
-		"the node has no address": {hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{a}, without, planScope{}, []string{
+		"the node has no address": {hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10").ruled(), []Access{a}, without, false, []string{
 			"route to 10.3.0.2 through " + a.HostName + " in the host: its source is 192.168.7.10, not 169.254.114.1",
 			"address 169.254.114.1 of lo in the host: the node has no other one for its pods",
 		}},
@@ -102,7 +99,7 @@ func TestHostsPart(t *testing.T) {
 				s := hostOf(endA).with(10, "10.3.0.2/32", "192.168.7.10").ruled()
 				s.localAddresses = []kernel.LocalAddress{own("169.254.114.1", 1)}
 				return s
-			}(), []Access{a}, theNode, planScope{}, []string{"address 169.254.114.1 of lo in the host: no route has it as its source"},
+			}(), []Access{a}, theNode, false, []string{"address 169.254.114.1 of lo in the host: no route has it as its source"},
 		},
 		"an end without an alias is needed by its pod all the same": {
 			func() hostState {
@@ -111,19 +108,19 @@ func TestHostsPart(t *testing.T) {
 				unnamed.Alias = ""
 				s.ends[a.HostName] = unnamed
 				return s
-			}(), []Access{a}, theNode, planScope{complete: true}, nil,
+			}(), []Access{a}, theNode, true, nil,
 		},
-		"the last pod is gone": {hostOf().ruled(), nil, theNode, planScope{complete: true}, []string{
+		"the last pod is gone": {hostOf().ruled(), nil, theNode, true, []string{
 			"IPv4 rule to table 1140 in the host: no pod needs it", "IPv6 rule to table 1140 in the host: no pod needs it",
 		}},
-		"one pod of several is asked about: nothing goes":             {hostOf().ruled(), nil, theNode, planScope{}, nil},
-		"a pair without a checkpoint may be an ADD's: the rules stay": {hostOf(endA).ruled(), nil, theNode, planScope{complete: true}, nil},
-		"a veth with a name like ours is not ours": {hostOf(gone).ruled(), nil, theNode, planScope{complete: true}, []string{
+		"one pod of several is asked about: nothing goes":             {hostOf().ruled(), nil, theNode, false, nil},
+		"a pair without a checkpoint may be an ADD's: the rules stay": {hostOf(endA).ruled(), nil, theNode, true, nil},
+		"a veth with a name like ours is not ours": {hostOf(gone).ruled(), nil, theNode, true, []string{
 			"IPv4 rule to table 1140 in the host: no pod needs it", "IPv6 rule to table 1140 in the host: no pod needs it",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := planHost(test.state, test.accesses, test.node, test.what)
+			p := planHost(test.state, test.accesses, test.node, test.complete)
 			if got, want := strings.Join(p.Steps(), "\n"), strings.Join(test.want, "\n"); got != want {
 				t.Errorf("%s\nwant\n%s", got, want)
 			}

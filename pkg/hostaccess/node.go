@@ -25,6 +25,9 @@ type Node struct {
 	Skipped int `json:"without,omitempty"`
 	// NoIPv6 says that the node has no IPv6, and cannot have its stand-in.
 	NoIPv6 bool `json:"noIPv6,omitempty"`
+
+	// reserved are the addresses that no pod can have.
+	reserved []netip.Addr
 }
 
 // The stand-ins are addresses of the node while it has no other one of the family, as when the NIC with its only address is
@@ -42,9 +45,17 @@ const ipvsDevice = "kube-ipvs0"
 
 // ReadNode reads the addresses of the host.
 func ReadNode(host *kernel.Namespace) (Node, error) {
-	local, ipv4, ipv6, err := readAddressing(host)
+	local, err := host.LocalAddresses()
 	if err != nil {
 		return Node{}, err
+	}
+	ipv4, ipv6, err := host.DefaultRoutes()
+	if err != nil {
+		return Node{}, err
+	}
+	reserved := []netip.Addr{ipv4.Gateway, ipv6.Gateway}
+	for _, a := range local {
+		reserved = append(reserved, a.Addr)
 	}
 	ipvs := 0
 	if exists, err := host.Exists(ipvsDevice); err == nil && exists {
@@ -54,6 +65,7 @@ func ReadNode(host *kernel.Namespace) (Node, error) {
 	}
 	local = slices.DeleteFunc(local, func(a kernel.LocalAddress) bool { return a.Index == ipvs })
 	node := nodeOf(local, ipv4, ipv6)
+	node.reserved = reserved
 	node.NoIPv6, err = lacksIPv6(host, node)
 	return node, err
 }
@@ -68,23 +80,24 @@ func lacksIPv6(host *kernel.Namespace, node Node) (lacks bool, err error) {
 	return lacks, err
 }
 
-// CheckPodAddresses returns an error if one of the addresses is not a pod's: it is the node's own, or a gateway of it.
-func CheckPodAddresses(host *kernel.Namespace, addresses []netip.Addr) error {
-	local, ipv4, ipv6, err := readAddressing(host)
+// CheckPodAddresses returns an error if one of the addresses is not a pod's, or if the node has none of their families.
+func (n Node) CheckPodAddresses(addresses []netip.Addr) error {
 	for _, addr := range addresses {
-		if addr == ipv4.Gateway || addr == ipv6.Gateway || slices.ContainsFunc(local, func(a kernel.LocalAddress) bool { return a.Addr == addr }) {
-			return fmt.Errorf("%s is the node's, or its gateway's", addr)
+		if slices.Contains(n.reserved, addr) {
+			return fmt.Errorf("%w: %s is the node's, or its gateway's", ErrNoAddress, addr)
 		}
 	}
-	return err
+	if n.NoIPv6 && !slices.ContainsFunc(addresses, netip.Addr.Is4) {
+		return ErrNoIPv6
+	}
+	return nil
 }
 
-func readAddressing(host *kernel.Namespace) (local []kernel.LocalAddress, ipv4, ipv6 kernel.DefaultRoute, err error) {
-	if local, err = host.LocalAddresses(); err == nil {
-		ipv4, ipv6, err = host.DefaultRoutes()
-	}
-	return local, ipv4, ipv6, err
-}
+// ErrNoAddress says that the pod has no address to be reached at.
+var ErrNoAddress = errors.New("the pod's interface has no address")
+
+// ErrNoIPv6 says that the node cannot reach the pod.
+var ErrNoIPv6 = errors.New("the pod has addresses of IPv6 alone, and IPv6 is switched off on this node: set the sysctl net.ipv6.conf.lo.disable_ipv6 to 0, or give the pod an IPv4 address, or no host access")
 
 // nodeOf is a pure function: it decides which addresses count as the node's, and which is the source.
 func nodeOf(local []kernel.LocalAddress, ipv4, ipv6 kernel.DefaultRoute) Node {
@@ -99,24 +112,21 @@ func nodeOf(local []kernel.LocalAddress, ipv4, ipv6 kernel.DefaultRoute) Node {
 
 // add adds the addresses of the family: the source, then those of the default route's device, then the others, up to the limit.
 func (n *Node) add(local []kernel.LocalAddress, source netip.Addr, route kernel.DefaultRoute, ipv6 bool) {
-	var first, rest []netip.Addr
+	var ranked [3][]netip.Addr
 	for _, a := range local {
-		switch {
-		case a.Addr.Is6() != ipv6 || slices.Contains(first, a.Addr) || slices.Contains(rest, a.Addr):
-		case a.Addr == source:
-			first = slices.Insert(first, 0, a.Addr)
-		case a.Index == route.Index:
-			first = append(first, a.Addr)
-		default:
-			rest = append(rest, a.Addr)
+		rank := 2
+		if a.Addr == source {
+			rank = 0
+		} else if a.Index == route.Index {
+			rank = 1
+		}
+		if a.Addr.Is6() == ipv6 && !slices.Contains(slices.Concat(ranked[:]...), a.Addr) {
+			ranked[rank] = append(ranked[rank], a.Addr)
 		}
 	}
-	addresses := slices.Concat(first, rest)
-	if len(addresses) > maxAddresses {
-		n.Skipped += len(addresses) - maxAddresses
-		addresses = addresses[:maxAddresses]
-	}
-	n.Addresses = append(n.Addresses, addresses...)
+	addresses := slices.Concat(ranked[:]...)
+	limit := min(len(addresses), maxAddresses)
+	n.Addresses, n.Skipped = append(n.Addresses, addresses[:limit]...), n.Skipped+len(addresses)-limit
 }
 
 // Equal says that both are the same.

@@ -121,7 +121,7 @@ func addressesOf(asked []requestedAddress) (addresses []netip.Addr) {
 // ExamineNetwork returns the strange keys beside the section, for a configuration whose "type" is another
 // program. Only the keys that relink-ipam reads there can have an error.
 func ExamineNetwork(config []byte) ([]cniplugin.UnknownKey, error) {
-	return networkKeys.Examine("", config)
+	return NetworkKeys.Examine("", config)
 }
 
 // readSection reads the section, but not yet its ranges. It returns everything that is wrong.

@@ -22,11 +22,8 @@ type configured struct {
 
 // parse reads a whole configuration, as an ADD does.
 func parse(b []byte, env cniplugin.Args) (configured, error) {
-	if err := networkKeys.Check("", b); err != nil {
-		return configured{}, err
-	}
 	var n cniplugin.Network
-	if err := cniplugin.Decode(b, &n); err != nil {
+	if err := cniplugin.FirstError(NetworkKeys.Decode("", b, &n)); err != nil {
 		return configured{}, err
 	}
 	s, errs := readSection(n)

@@ -61,6 +61,6 @@ var detectionKeys = cniplugin.Keys{
 
 var staticKeys = cniplugin.Keys{Program: PluginName, Accepted: cniplugin.KeyNames("namespaces")}
 
-// networkKeys are the keys that relink-ipam reads beside its section. If another program executes relink-ipam, all other
+// NetworkKeys are the keys that relink-ipam reads beside its section. If another program executes relink-ipam, all other
 // keys are for that program.
-var networkKeys = cniplugin.Keys{Program: PluginName, Shared: true, Accepted: cniplugin.NetworkKeys}
+var NetworkKeys = cniplugin.Keys{Program: PluginName, Shared: true, Accepted: cniplugin.NetworkKeys}

@@ -97,11 +97,8 @@ func withDetachedCall(ctx context.Context, args *skel.CmdArgs, run func(*Call, c
 
 // newCall decodes the configuration.
 func newCall(args *skel.CmdArgs, owners owner.Asker) (*Call, error) {
-	if err := networkKeys.Check("", args.StdinData); err != nil {
-		return nil, err
-	}
 	var n cniplugin.Network
-	if err := cniplugin.Decode(args.StdinData, &n); err != nil {
+	if err := cniplugin.FirstError(NetworkKeys.Decode("", args.StdinData, &n)); err != nil {
 		return nil, err
 	}
 	return New(args, n, owners), nil

@@ -199,7 +199,7 @@ func addressMessage(kind, flags int, verb string, index int, a netstate.Address)
 	info := nl.NewIfAddrmsg(familyOf(local))
 	info.Index, info.Prefixlen, info.Scope, info.Flags = uint32(index), uint8(bits), a.Scope, uint8(a.Flags)
 	m := newMessage(kind, flags, verb+a.String(), info)
-	addFields(m, addressFields(&a, &local, &peer, &a.Flags))
+	addFields(m, addressFields(&a, &local, &peer, &a.Flags)...)
 	return m
 }
 

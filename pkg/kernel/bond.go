@@ -20,23 +20,28 @@ var bondModes = []string{
 	"balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb",
 }
 
+// bondFields are the attributes of a bond that are alike in requests and answers, but for its Options. primary is the index of the
+// primary member, 0 for none.
+func bondFields(bond *netstate.Bond, primary *int) []field {
+	return []field{
+		{nl.IFLA_BOND_MODE, named{&bond.Mode, bondModes, netstate.U8}}, {nl.IFLA_BOND_PRIMARY, primary},
+		{nl.IFLA_BOND_AD_ACTOR_SYSTEM, (*macText)(&bond.ActorSystem)},
+	}
+}
+
 // parseBond returns the bond without its members, and the index of its primary member, 0 for none.
 func parseBond(data []byte) (bond *netstate.Bond, primary int, err error) {
 	bond = &netstate.Bond{}
+	fields := bondFields(bond, &primary)
 	err = rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) {
-		switch a.Type() {
-		case nl.IFLA_BOND_MODE:
-			bond.Mode = nameAt(bondModes, int(a.Uint8()))
-		case nl.IFLA_BOND_PRIMARY:
-			primary = a.Int32()
-		case nl.IFLA_BOND_ARP_IP_TARGET, iflaBondNSIPv6Target:
+		switch {
+		case readField(fields, a):
+		case a.Type() == nl.IFLA_BOND_ARP_IP_TARGET, a.Type() == iflaBondNSIPv6Target:
 			a.Each(func(target *rtnl.Attribute) {
 				if addr := target.Address(); addr.IsValid() && !addr.IsUnspecified() {
 					bond.ARPTargets = append(bond.ARPTargets, addr)
 				}
 			})
-		case nl.IFLA_BOND_AD_ACTOR_SYSTEM:
-			bond.ActorSystem = nonZero(a.Value()).String()
 		default:
 			readNumber(netstate.BondOptions, a, &bond.Options)
 		}
@@ -51,24 +56,16 @@ func parseBond(data []byte) (bond *netstate.Bond, primary int, err error) {
 // index, 0 for none. It returns ErrExists if n has a device of that name, and ErrUnsupported for a
 // mode that it does not know.
 func (n *Namespace) CreateBond(d netstate.Device, primary int) error {
-	mode := slices.Index(bondModes, d.Bond.Mode)
-	if mode < 0 {
+	if !slices.Contains(bondModes, d.Bond.Mode) {
 		return fmt.Errorf("bond %s: mode %q: %w", d.Name, d.Bond.Mode, ErrUnsupported)
 	}
 	create := newDevice(fmt.Sprintf("create bond %s of mode %s", d.Name, d.Bond.Mode), d.Name, 0, 0)
-	addFields(create, []field{{unix.IFLA_MTU, &d.MTU}})
-	if d.MAC != "" {
-		create.Add(macAttr(d.MAC))
-	}
+	addFields(create, field{unix.IFLA_MTU, &d.MTU}, field{unix.IFLA_ADDRESS, (*macText)(&d.MAC)})
 	info, data := newLinkInfo(netstate.KindBond)
 	create.Add(info)
-	data.AddRtAttr(nl.IFLA_BOND_MODE, nl.Uint8Attr(uint8(mode)))
+	addFields(data, bondFields(d.Bond, &primary)...)
 	addNumbers(data, netstate.BondOptions, d.Bond.Options)
 	addARPTargets(data, d.Bond.ARPTargets)
-	if d.Bond.ActorSystem != "" {
-		data.AddRtAttr(nl.IFLA_BOND_AD_ACTOR_SYSTEM, macBytes(d.Bond.ActorSystem))
-	}
-	addFields(data, []field{{nl.IFLA_BOND_PRIMARY, &primary}})
 	return asErrExists(n.socket.Run(create))
 }
 

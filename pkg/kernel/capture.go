@@ -181,19 +181,19 @@ func (c *capture) readCarried() error {
 	if err != nil {
 		return err
 	}
-	addresses, err := c.sandbox.addresses(c.link.index, c.extent.families())
+	addresses, err := c.sandbox.addresses(c.link.Index, c.extent.families())
 	if err != nil {
 		return err
 	}
 	ipv4, ipv6 := byFamily(addresses)
 	ipv6 = inListOrder(limit(c, inListOrder(ipv6), "IPv6 addresses")) // The oldest stay.
 	c.captured.Addresses = slices.Concat(limit(c, ipv4, "IPv4 addresses"), ipv6)
-	pending, err := c.sandbox.pendingRoutes(c.link.index, addresses)
+	pending, err := c.sandbox.pendingRoutes(c.link.Index, addresses)
 	if err != nil {
 		return err
 	}
 	routes, err := c.sandbox.routes(routeQuery{
-		index: c.link.index, families: c.extent.families(), table: table, beside: c.extent.OtherRoutes, addresses: addresses, toKeep: c.extent.ForCheckpoint,
+		index: c.link.Index, families: c.extent.families(), table: table, beside: c.extent.OtherRoutes, addresses: addresses, toKeep: c.extent.ForCheckpoint,
 	})
 	if err != nil {
 		return err
@@ -261,7 +261,7 @@ func (c *capture) rules() error {
 func (c *capture) neighbours() (err error) {
 	if c.extent.Neighbours {
 		var neighbours []netstate.Neighbour
-		neighbours, err = c.sandbox.neighbours(c.link.index)
+		neighbours, err = c.sandbox.neighbours(c.link.Index)
 		c.captured.Neighbours = limit(c, neighbours, "neighbours")
 	}
 	return err
@@ -271,7 +271,7 @@ func (c *capture) qdiscs() error {
 	if !c.extent.Qdiscs {
 		return nil
 	}
-	qdiscs, notes, err := c.sandbox.qdiscs(c.link.index)
+	qdiscs, notes, err := c.sandbox.qdiscs(c.link.Index)
 	c.captured.Qdiscs = qdiscs
 	c.note(notes...)
 	return err

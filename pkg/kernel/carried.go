@@ -53,7 +53,7 @@ func (c *capture) extras(d netstate.LiveDevice) (items []string, err error) {
 		items = append(items, fmt.Sprintf("member of %s (%s)", master.Name, master.Kind))
 	}
 	if c.extent.ChangedSettings {
-		settings, _, err := c.host.changedSettings(&link{name: d.Name, mtu: d.MTU})
+		settings, _, err := c.host.changedSettings(&link{Link: netstate.Link{Name: d.Name, MTU: d.MTU}})
 		if err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -72,7 +73,7 @@ func isPlain(want netstate.Interface) bool {
 		want.Link.LinkFlags == netstate.LinkFlags{} && want.Link.Alias == "" && !isPassthru(want.Link)
 }
 
-// Configure gives the new interface of that index its settings, its master and its addresses, sets
+// Configure gives the interface of that index its settings, its master and its addresses, sets
 // it up, and adds its routes, rules, neighbours and qdiscs. It goes on after a failure, and returns
 // all errors.
 //
@@ -145,6 +146,23 @@ func (n *Namespace) Delete(ifName string) error {
 		return fmt.Errorf("%s: %w", ifName, ErrNoDevice)
 	}
 	return err
+}
+
+// deletionGroup is the group of devices that are deleted at once. Nobody else chooses it: it is "relk".
+const deletionGroup = 0x72656c6b
+
+// DeleteTogether deletes the devices of these names. The kernel takes as long for all of a group as for one of them
+// (rtnl_group_dellink). It is no error if some are gone.
+func (n *Namespace) DeleteTogether(names ...string) error {
+	var batch []rtnl.Message
+	for _, name := range names {
+		batch = append(batch, setLink("delete "+name, 0, textAttr(unix.IFLA_IFNAME, name), uint32Attr(unix.IFLA_GROUP, deletionGroup)))
+	}
+	batch = append(batch, linkMessage(unix.RTM_DELLINK, "delete "+strings.Join(names, " and "), 0, 0, 0, uint32Attr(unix.IFLA_GROUP, deletionGroup)))
+	for i := range batch {
+		batch[i].MayLack = true
+	}
+	return n.socket.Run(batch...)
 }
 
 // EnableIPv6 turns IPv6 on for the device, if the kernel has IPv6 at all.

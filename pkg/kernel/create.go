@@ -84,7 +84,7 @@ func createDirectly(parentAt, sandbox *Namespace, parentIndex int, link netstate
 	create.Take = func(payload []byte) error {
 		created, err := parseLink(payload)
 		if err == nil {
-			index = created.index
+			index = created.Index
 		}
 		return err
 	}
@@ -207,10 +207,10 @@ func newLink(link netstate.Link, parentIndex, index int, name string, flags uint
 	if link.MAC != "" && !link.SharesMAC() {
 		m.Add(macAttr(link.MAC))
 	}
-	addTxQueueLen(m, link)
 	addFields(m, []field{ // With 0, the kernel chooses.
-		{unix.IFLA_MTU, &link.MTU}, {unix.IFLA_NUM_TX_QUEUES, &link.TxQueues}, {unix.IFLA_NUM_RX_QUEUES, &link.RxQueues}, {unix.IFLA_GROUP, &link.Group},
-	})
+		{unix.IFLA_MTU, &link.MTU}, {unix.IFLA_NUM_TX_QUEUES, &link.TxQueues}, {unix.IFLA_NUM_RX_QUEUES, &link.RxQueues},
+		{unix.IFLA_GROUP, &link.Group}, {unix.IFLA_TXQLEN, &link.TxQueueLen},
+	}...)
 	m.Add(linkInfoAttr(link))
 	return m
 }
@@ -222,6 +222,6 @@ func targetNamespace(n *Namespace) *nl.RtAttr { return uint32Attr(unix.IFLA_NET_
 // the name of the link, and its index unless that is 0.
 func moveLink(sandbox *Namespace, index int, link netstate.Link) rtnl.Message {
 	m := setLink(fmt.Sprintf("move %s to %s", link.Name, sandbox.Path()), index, targetNamespace(sandbox), textAttr(unix.IFLA_IFNAME, link.Name))
-	addFields(m, []field{{unix.IFLA_NEW_IFINDEX, &link.Index}})
+	addFields(m, field{unix.IFLA_NEW_IFINDEX, &link.Index})
 	return m
 }

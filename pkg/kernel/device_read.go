@@ -63,7 +63,7 @@ func (n *Namespace) ParentsIn(host *Namespace) (map[int]int, error) {
 	parents := map[int]int{}
 	for _, l := range links {
 		if l.parentNSID >= 0 && l.parentNSID == id {
-			parents[l.index] = l.parentIndex()
+			parents[l.Index] = l.parentIndex()
 		}
 	}
 	return parents, nil
@@ -91,7 +91,7 @@ func (n *Namespace) AddVLANs(devices netstate.Devices, parent int) (netstate.Dev
 		return nil, err
 	}
 	return n.addDevices(devices, slices.DeleteFunc(links, func(l *link) bool {
-		return devices.HasIndex(l.index) || l.kind != netstate.KindVLAN || l.parentNSID >= 0 || l.parent != parent
+		return devices.HasIndex(l.Index) || l.Kind != netstate.KindVLAN || l.parentNSID >= 0 || l.parent != parent
 	}))
 }
 
@@ -102,9 +102,6 @@ const maxNesting = 8
 // each. It leaves out what is gone. A list of all devices of a node takes long, and is read again whenever one of them changes.
 func (n *Namespace) AddStack(devices netstate.Devices, index int) (netstate.Devices, error) {
 	for range maxNesting {
-		if index == 0 {
-			break
-		}
 		l, err := n.linkByIndex(index)
 		if errors.Is(err, ErrNoDevice) {
 			break
@@ -113,27 +110,25 @@ func (n *Namespace) AddStack(devices netstate.Devices, index int) (netstate.Devi
 			return nil, err
 		}
 		beside := []*link{l}
-		if l.master != 0 {
-			master, err := n.linkByIndex(l.master)
-			if err == nil {
-				beside = append(beside, master)
-			} else if !errors.Is(err, ErrNoDevice) {
-				return nil, err
-			}
+		master, err := n.linkByIndex(l.master)
+		if err == nil {
+			beside = append(beside, master)
+		} else if !errors.Is(err, ErrNoDevice) {
+			return nil, err
 		}
-		if l.kind != "" && l.kind != netstate.KindVLAN {
+		if l.Kind != netstate.KindNIC && l.Kind != netstate.KindVLAN {
 			ports, err := n.links(uint32Attr(unix.IFLA_MASTER, index))
 			if err != nil {
 				return nil, err
 			}
 			beside = append(beside, ports...)
 		}
-		beside = slices.DeleteFunc(beside, func(l *link) bool { return devices.HasIndex(l.index) })
+		beside = slices.DeleteFunc(beside, func(l *link) bool { return devices.HasIndex(l.Index) })
 		if devices, err = n.addDevices(devices, beside); err != nil {
 			return nil, err
 		}
 		below, _ := devices.ByIndex(index)
-		if !below.Stacked() {
+		if !netstate.IsStacked(below.Kind) {
 			break
 		}
 		index = below.ParentIndex
@@ -164,7 +159,7 @@ func (n *Namespace) Device(index int) (netstate.LiveDevice, error) {
 // link returns the device of that name, or ErrNoDevice.
 func (n *Namespace) link(name string) (*link, error) { return n.getLink(0, name) }
 
-// linkByIndex returns the device of that index, or ErrNoDevice.
+// linkByIndex returns the device of that index, or ErrNoDevice. No device has index 0.
 func (n *Namespace) linkByIndex(index int) (*link, error) { return n.getLink(index, "") }
 
 func (n *Namespace) getLink(index int, name string) (*link, error) {
@@ -243,31 +238,31 @@ func (n *Namespace) CurrentName(link netstate.Link) (string, error) {
 		return link.Name, nil
 	}
 	current, err := n.linkByIndex(link.Index)
-	if errors.Is(err, ErrNoDevice) || err == nil && (current.kindOf() != link.Kind || current.mac.String() != link.MAC) {
+	if errors.Is(err, ErrNoDevice) || err == nil && (current.Kind != link.Kind || current.MAC != link.MAC) {
 		return link.Name, nil
 	}
 	if err != nil {
 		return "", err
 	}
-	return current.name, nil
+	return current.Name, nil
 }
 
 // liveDevice returns the link as a device that others can be stacked on.
 func (n *Namespace) liveDevice(l *link) (netstate.LiveDevice, error) {
 	d := netstate.LiveDevice{
-		Device:      netstate.Device{Kind: l.kindOf(), Name: l.name, MAC: l.mac.String(), MTU: l.mtu},
-		Index:       l.index,
+		Device:      netstate.Device{Kind: l.Kind, Name: l.Name, MAC: l.MAC, MTU: l.MTU},
+		Index:       l.Index,
 		MasterIndex: l.master,
-		Alias:       l.alias,
+		Alias:       l.Alias,
 		AltNames:    l.altNames,
-		Up:          l.up(),
-		Carrier:     l.carrier(),
+		Up:          l.Up,
+		Carrier:     l.carrier(), CarrierChanges: l.carrierChanges,
 	}
 	if l.parentNSID < 0 {
 		d.ParentIndex = l.parentIndex()
 	}
 	var err error
-	switch l.kind {
+	switch l.Kind {
 	case netstate.KindVLAN:
 		d.VLAN, d.VLANOptions, err = parseVLAN(l.data)
 	case netstate.KindBond:
@@ -278,7 +273,7 @@ func (n *Namespace) liveDevice(l *link) (netstate.LiveDevice, error) {
 			// it the parent.
 			d.ParentIndex, err = attributeOf(l.data, 0, nl.IFLA_VXLAN_LINK)
 		}
-	case "":
+	case netstate.KindNIC:
 		d.NIC, d.PF = n.hardware(l)
 	}
 	return d, err
@@ -290,7 +285,7 @@ func (n *Namespace) Kind(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return link.kindOf(), nil
+	return link.Kind, nil
 }
 
 // Index returns the index of the device of that name, or ErrNoDevice.
@@ -299,15 +294,5 @@ func (n *Namespace) Index(name string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return link.index, nil
-}
-
-// CarrierChanges returns how often carrier has come to the device of that index or has gone from it. When a VLAN device is
-// set down with its parent, it loses its carrier, too.
-func (n *Namespace) CarrierChanges(index int) (int, error) {
-	link, err := n.linkByIndex(index)
-	if err != nil {
-		return 0, err
-	}
-	return link.carrierChanges, nil
+	return link.Index, nil
 }

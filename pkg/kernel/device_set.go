@@ -27,11 +27,6 @@ func asErrExists(err error) error {
 	return err
 }
 
-// SetUp sets the device of that index up. The name is for errors.
-func (n *Namespace) SetUp(index int, name string) error {
-	return n.socket.Run(setUp(index, name))
-}
-
 // SetMTU sets the MTU of the device of that index, in bytes. The name is for errors.
 func (n *Namespace) SetMTU(index int, name string, mtu int) error {
 	return n.socket.Run(setLink(fmt.Sprintf("set MTU of %s to %d", name, mtu), index, uint32Attr(unix.IFLA_MTU, mtu)))
@@ -54,8 +49,7 @@ func (n *Namespace) SetKind(index int, link netstate.Link) error {
 func (n *Namespace) SetAttributes(index int, link netstate.Link) error {
 	m := setAttributes(index, link)
 	if link.Kind != netstate.KindNIC {
-		m.Add(uint32Attr(unix.IFLA_GROUP, link.Group))
-		addTxQueueLen(m, link)
+		addSharedAttributes(m, link)
 	}
 	return n.socket.Run(m)
 }

@@ -16,6 +16,7 @@
 //     two halves, for an ADD that asks for the address in between. MoveNIC takes a NIC of the host
 //     instead. None of them touches a device of somebody else: whatever follows the creation goes by
 //     the index that the kernel answered with.
+//     Configure also adds a part of all this to an interface that is there.
 //   - SetMAC, AddRoutes, AddAddresses, Enslave and their like change one thing each. CreateVLAN and
 //     CreateBond make the parents in the host.
 //   - Watch and WatchSandboxes tell which devices have changed, in one namespace or in all sandboxes.

@@ -26,7 +26,7 @@ func (e *VFError) Is(target error) bool { return target == ErrUnsupported }
 
 // hardware returns what identifies the NIC, whatever its name is. pf is the bus address of its physical function, empty unless it is a VF.
 func (n *Namespace) hardware(l *link) (nic netstate.NIC, pf string) {
-	nic = netstate.NIC{PermanentMAC: l.permanentMAC.String(), BusAddress: l.bus}
+	nic = l.nic
 	if l.flags&unix.IFF_LOOPBACK != 0 {
 		return nic, ""
 	}
@@ -70,23 +70,23 @@ func linkedAt(dir *os.File, path string) string {
 // sysfsDir opens the directory of the device. Once it is open, it stays the directory of this
 // device, even if that is renamed. Until then, another device can get the name.
 func (n *Namespace) sysfsDir(sysfs *os.File, l *link) (*os.File, error) {
-	for name := l.name; ; {
+	for name := l.Name; ; {
 		dir, err := openAt(sysfs, filepath.Join("class/net", name), unix.O_DIRECTORY)
 		if err == nil {
 			index, err := readAt(dir, "ifindex")
-			if err == nil && index == strconv.Itoa(l.index) {
+			if err == nil && index == strconv.Itoa(l.Index) {
 				return dir, nil
 			}
 			_ = dir.Close()
 		}
-		current, err := n.linkByIndex(l.index)
+		current, err := n.linkByIndex(l.Index)
 		if err != nil {
 			return nil, err
 		}
-		if current.name == name {
+		if current.Name == name {
 			return nil, fmt.Errorf("%s of %s is not in sysfs: %w", name, n.Path(), ErrNoDevice)
 		}
-		name = current.name
+		name = current.Name
 	}
 }
 

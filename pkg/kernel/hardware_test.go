@@ -32,13 +32,13 @@ func TestThePortIsReadHereAndInASandbox(t *testing.T) {
 		if port, pf, err := test.at.fromSysfs(l); err != nil || port != "0" || pf != "" {
 			t.Errorf("%s: port %q, PF %q, %v", name, port, pf, err)
 		}
-		l.name = "lo" // As if the device were renamed meanwhile, and another device had its name.
+		l.Name = "lo" // As if the device were renamed meanwhile, and another device had its name.
 		if port, _, err := test.at.fromSysfs(l); err != nil || port != "0" {
 			t.Errorf("%s, renamed: port %q, %v", name, port, err)
 		}
 	}
 	gone := must(w.host.link("lan0"))(t)
-	gone.index = 1 << 20
+	gone.Index = 1 << 20
 	if port, _, err := w.host.fromSysfs(gone); err == nil {
 		t.Errorf("of a device that is gone: port %q", port)
 	}

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net"
@@ -23,27 +22,44 @@ const (
 	macvlanSetSources = 3
 )
 
-// macvlanModes are the names of the modes, by their numbers (linux/if_link.h).
-var macvlanModes = map[uint32]string{
+// macvlanModes are the names of the modes, each at its number (linux/if_link.h).
+var macvlanModes = []string{
 	nl.MACVLAN_MODE_PRIVATE: "private", nl.MACVLAN_MODE_VEPA: "vepa", nl.MACVLAN_MODE_BRIDGE: "bridge",
 	nl.MACVLAN_MODE_PASSTHRU: "passthru", nl.MACVLAN_MODE_SOURCE: "source",
 }
 
+// macvlanFields are the attributes of a macvlan that are alike in requests and answers.
+func macvlanFields(m *netstate.Macvlan) []field {
+	return []field{
+		{nl.IFLA_MACVLAN_MODE, named{&m.Mode, macvlanModes, netstate.U32}}, {nl.IFLA_MACVLAN_FLAGS, macvlanFlags{m}},
+		{nl.IFLA_MACVLAN_BC_QUEUE_LEN, &m.BCQueueLen}, {iflaMacvlanBCCutoff, &m.BCCutoff},
+	}
+}
+
+// macvlanFlags are the flags of a macvlan. They are written also if none is set: SetKind takes back what somebody has set.
+type macvlanFlags struct{ *netstate.Macvlan }
+
+func (m macvlanFlags) read(a *rtnl.Attribute) {
+	flags := a.Uint16()
+	m.NoPromiscuous, m.NoDestination = flags&macvlanNoPromisc != 0, flags&macvlanNoDestMAC != 0
+}
+
+func (m macvlanFlags) write() []byte {
+	var flags uint16
+	if m.NoPromiscuous {
+		flags |= macvlanNoPromisc
+	}
+	if m.NoDestination {
+		flags |= macvlanNoDestMAC
+	}
+	return nl.Uint16Attr(flags)
+}
+
 func parseMacvlan(data []byte) (*netstate.Macvlan, error) {
 	m := &netstate.Macvlan{}
+	fields := macvlanFields(m)
 	err := rtnl.EachAttribute(data, 0, func(a *rtnl.Attribute) {
-		switch a.Type() {
-		case nl.IFLA_MACVLAN_MODE:
-			m.Mode = nameOf(macvlanModes, a.Uint32(), "mode %d")
-		case nl.IFLA_MACVLAN_FLAGS:
-			flags := a.Uint16()
-			m.NoPromiscuous, m.NoDestination = flags&macvlanNoPromisc != 0, flags&macvlanNoDestMAC != 0
-		case nl.IFLA_MACVLAN_BC_QUEUE_LEN:
-			m.BCQueueLen = a.Uint32()
-		case iflaMacvlanBCCutoff:
-			cutoff := int32(a.Uint32())
-			m.BCCutoff = &cutoff
-		case nl.IFLA_MACVLAN_MACADDR_DATA:
+		if !readField(fields, a) && a.Type() == nl.IFLA_MACVLAN_MACADDR_DATA {
 			a.Each(func(source *rtnl.Attribute) {
 				m.Sources = append(m.Sources, net.HardwareAddr(source.Value()).String())
 			})
@@ -54,21 +70,10 @@ func parseMacvlan(data []byte) (*netstate.Macvlan, error) {
 }
 
 func addMacvlan(data *nl.RtAttr, m netstate.Macvlan) {
-	data.AddRtAttr(nl.IFLA_MACVLAN_MODE, nl.Uint32Attr(numberOf(macvlanModes, m.Mode)))
-	var flags uint16
-	if m.NoPromiscuous {
-		flags |= macvlanNoPromisc
+	if !kernelAtLeast(6, 4) {
+		m.BCCutoff = nil
 	}
-	if m.NoDestination {
-		flags |= macvlanNoDestMAC
-	}
-	data.AddRtAttr(nl.IFLA_MACVLAN_FLAGS, nl.Uint16Attr(flags))
-	if m.BCQueueLen != 0 {
-		data.AddRtAttr(nl.IFLA_MACVLAN_BC_QUEUE_LEN, nl.Uint32Attr(m.BCQueueLen))
-	}
-	if m.BCCutoff != nil && kernelAtLeast(6, 4) {
-		data.AddRtAttr(iflaMacvlanBCCutoff, nl.Uint32Attr(uint32(*m.BCCutoff)))
-	}
+	addFields(data, macvlanFields(&m)...)
 	if len(m.Sources) == 0 {
 		return
 	}
@@ -79,48 +84,34 @@ func addMacvlan(data *nl.RtAttr, m netstate.Macvlan) {
 	}
 }
 
-// vlanProtocols are the names of the VLAN protocols, by their EtherTypes.
-var vlanProtocols = map[uint16]string{unix.ETH_P_8021Q: netstate.Protocol8021Q, unix.ETH_P_8021AD: netstate.Protocol8021AD}
-
-// etherType returns the EtherType of the VLAN protocol.
-func etherType(protocol string) uint16 {
-	return cmp.Or(numberOf(vlanProtocols, protocol), unix.ETH_P_8021Q)
-}
-
-// nameOf returns the name of the number. For a number without a name, the format makes one.
-func nameOf[N cmp.Ordered](names map[N]string, number N, format string) string {
-	if name, ok := names[number]; ok {
-		return name
+// ipvlanFields are the attributes of an ipvlan.
+func ipvlanFields(v *netstate.IPvlan) []field {
+	return []field{
+		{nl.IFLA_IPVLAN_MODE, named{&v.Mode, netstate.IPvlanModes, netstate.U16}}, {nl.IFLA_IPVLAN_FLAG, named{&v.Flag, netstate.IPvlanFlags, netstate.U16}},
 	}
-	return fmt.Sprintf(format, number)
-}
-
-// numberOf returns the number of the name, 0 for an unknown one.
-func numberOf[N cmp.Ordered](names map[N]string, name string) (number N) {
-	for n, candidate := range names {
-		if candidate == name {
-			number = n
-		}
-	}
-	return number
 }
 
 func parseIPvlan(data []byte) (*netstate.IPvlan, error) {
-	var mode, flag uint16
-	err := readFields(data, 0, field{nl.IFLA_IPVLAN_MODE, &mode}, field{nl.IFLA_IPVLAN_FLAG, &flag})
-	return &netstate.IPvlan{Mode: nameAt(netstate.IPvlanModes, int(mode)), Flag: nameAt(netstate.IPvlanFlags, int(flag))}, err
+	v := &netstate.IPvlan{}
+	return v, readFields(data, 0, ipvlanFields(v)...)
 }
 
-func nameAt(names []string, number int) string {
-	if number < len(names) {
-		return names[number]
+// etherType returns the EtherType of the VLAN protocol.
+func etherType(protocol string) uint16 {
+	if protocol == netstate.Protocol8021AD {
+		return unix.ETH_P_8021AD
 	}
-	return fmt.Sprintf("%d", number)
+	return unix.ETH_P_8021Q
 }
 
-func addIPvlan(data *nl.RtAttr, v netstate.IPvlan) {
-	data.AddRtAttr(nl.IFLA_IPVLAN_MODE, nl.Uint16Attr(uint16(slices.Index(netstate.IPvlanModes, v.Mode))))
-	data.AddRtAttr(nl.IFLA_IPVLAN_FLAG, nl.Uint16Attr(uint16(slices.Index(netstate.IPvlanFlags, v.Flag))))
+// vlanProtocol returns the name of the VLAN protocol with that EtherType.
+func vlanProtocol(number uint16) string {
+	for _, protocol := range []string{netstate.Protocol8021Q, netstate.Protocol8021AD} {
+		if etherType(protocol) == number {
+			return protocol
+		}
+	}
+	return fmt.Sprintf("protocol %#04x", number)
 }
 
 func parseVLAN(data []byte) (*netstate.VLAN, *netstate.VLANOptions, error) {
@@ -131,9 +122,13 @@ func parseVLAN(data []byte) (*netstate.VLAN, *netstate.VLANOptions, error) {
 		case nl.IFLA_VLAN_ID:
 			v.ID = int(a.Uint16())
 		case nl.IFLA_VLAN_PROTOCOL:
-			v.Protocol = nameOf(vlanProtocols, a.NetworkUint16(), "protocol %#04x")
+			v.Protocol = vlanProtocol(a.NetworkUint16())
 		case nl.IFLA_VLAN_FLAGS:
-			options.Flags = vlanFlags(a.Uint32())
+			for bit, name := range netstate.VLANFlags {
+				if a.Uint32()&(1<<bit) != 0 {
+					options.Flags = append(options.Flags, name)
+				}
+			}
 		case nl.IFLA_VLAN_INGRESS_QOS:
 			options.IngressQoS = parseQoS(a)
 		case nl.IFLA_VLAN_EGRESS_QOS:
@@ -144,16 +139,6 @@ func parseVLAN(data []byte) (*netstate.VLAN, *netstate.VLANOptions, error) {
 		return nil, nil, err
 	}
 	return v, options, nil
-}
-
-func vlanFlags(bits uint32) []string {
-	flags := []string{}
-	for bit, name := range netstate.VLANFlags {
-		if bits&(1<<bit) != 0 {
-			flags = append(flags, name)
-		}
-	}
-	return flags
 }
 
 // parseQoS reads a list of struct ifla_vlan_qos_mapping. It returns nil if there is no mapping.
@@ -209,7 +194,7 @@ func linkInfoAttr(link netstate.Link) *nl.RtAttr {
 	case link.Macvlan != nil:
 		addMacvlan(data, *link.Macvlan)
 	case link.IPvlan != nil:
-		addIPvlan(data, *link.IPvlan)
+		addFields(data, ipvlanFields(link.IPvlan)...)
 	case link.VLAN != nil:
 		addVLAN(data, *link.VLAN, link.VLANOptions)
 	}

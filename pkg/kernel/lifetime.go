@@ -53,10 +53,6 @@ func lifetimes(a netstate.Address) (valid, preferred uint32) {
 
 // unexpired returns the addresses that have not expired.
 func unexpired(addresses []netstate.Address) []netstate.Address {
-	limited := func(a netstate.Address) bool { return a.ValidUntil != 0 }
-	if !slices.ContainsFunc(addresses, limited) {
-		return addresses
-	}
 	uptime, _ := boot.Uptime()
 	return slices.DeleteFunc(slices.Clone(addresses), func(a netstate.Address) bool { return a.IsExpired(uptime) })
 }

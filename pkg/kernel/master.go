@@ -23,14 +23,14 @@ func (c *capture) master() (table uint32, err error) {
 	if err != nil {
 		return 0, err
 	}
-	kind := master.kindOf()
-	switch bad := invalidName(master.name); {
+	kind := master.Kind
+	switch bad := invalidName(master.Name); {
 	case kind != netstate.KindBridge && kind != netstate.KindVRF:
-		c.note(fmt.Sprintf("its master %s, a %s", quoted(master.name), kind))
+		c.note(fmt.Sprintf("its master %s, a %s", quoted(master.Name), kind))
 	case bad != "":
 		c.note("its master, " + bad)
 	default:
-		c.captured.Master = &netstate.Master{Kind: kind, Name: master.name}
+		c.captured.Master = &netstate.Master{Kind: kind, Name: master.Name}
 	}
 	if kind == netstate.KindVRF {
 		return vrfTable(master.data)
@@ -40,7 +40,7 @@ func (c *capture) master() (table uint32, err error) {
 	}
 	var filtersVLANs uint8
 	if err := readFields(master.data, 0, field{iflaBrVLANFiltering, &filtersVLANs}); err != nil || filtersVLANs != 0 {
-		c.note("its VLANs on the bridge " + master.name)
+		c.note("its VLANs on the bridge " + master.Name)
 	}
 	c.captured.Master.Port, err = parsePort(c.link.portData)
 	return 0, err
@@ -59,7 +59,7 @@ func (n *Namespace) tableOfVRF(index int) (uint32, error) {
 		return 0, err
 	}
 	master, err := n.linkByIndex(link.master)
-	if err != nil || master.kindOf() != netstate.KindVRF {
+	if err != nil || master.Kind != netstate.KindVRF {
 		return 0, err
 	}
 	return vrfTable(master.data)
@@ -77,10 +77,10 @@ func (n *Namespace) enslave(index int, m netstate.Master) ([]rtnl.Message, error
 	if err != nil {
 		return nil, fmt.Errorf("master of kind %s: %w", m.Kind, err)
 	}
-	if master.kindOf() != m.Kind {
-		return nil, fmt.Errorf("master %s is a %s now, not a %s: %w", m.Name, master.kindOf(), m.Kind, ErrUnsupported)
+	if master.Kind != m.Kind {
+		return nil, fmt.Errorf("master %s is a %s now, not a %s: %w", m.Name, master.Kind, m.Kind, ErrUnsupported)
 	}
-	batch := []rtnl.Message{setLink("enslave to "+m.Name, index, uint32Attr(unix.IFLA_MASTER, master.index))}
+	batch := []rtnl.Message{setLink("enslave to "+m.Name, index, uint32Attr(unix.IFLA_MASTER, master.Index))}
 	if len(m.Port) == 0 {
 		return batch, nil
 	}
@@ -89,14 +89,4 @@ func (n *Namespace) enslave(index int, m netstate.Master) ([]rtnl.Message, error
 	info.AddRtAttr(nl.IFLA_INFO_SLAVE_KIND, nl.NonZeroTerminated(m.Kind))
 	addNumbers(info.AddRtAttr(nl.IFLA_INFO_SLAVE_DATA, nil), netstate.PortAttributes, m.Port)
 	return append(batch, port), nil
-}
-
-// SetMaster makes the interface of that index a port of the recorded bridge or VRF. It returns ErrNoDevice if the master
-// is not there, and ErrUnsupported if it is of another kind now.
-func (n *Namespace) SetMaster(index int, m netstate.Master) error {
-	batch, err := n.enslave(index, m)
-	if err != nil {
-		return err
-	}
-	return n.socket.Run(batch...)
 }

@@ -3,6 +3,7 @@ package kernel
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"reflect"
@@ -42,10 +43,17 @@ func textAttr(attribute int, value string) *nl.RtAttr {
 	return nl.NewRtAttr(attribute, nl.ZeroTerminated(value))
 }
 
-// field is an attribute of a message, and where its value belongs: the address of a number, a text or the like.
+// field is an attribute of a message, and where its value belongs: the address of a number, a text or the like, or a codec.
 type field struct {
 	attr  int
 	value any
+}
+
+// codec is a value whose form in a message has more to it than its type tells.
+type codec interface {
+	read(a *rtnl.Attribute)
+	// write returns the form in a message. It is nil if the message has no such attribute then.
+	write() []byte
 }
 
 // readField reads the attribute into the field that it belongs to. It returns false if there is none.
@@ -57,27 +65,25 @@ func readField(fields []field, a *rtnl.Attribute) bool {
 	switch v := fields[i].value.(type) {
 	case *uint8:
 		*v = a.Uint8()
-	case *uint16:
-		*v = a.Uint16()
 	case *uint32:
 		*v = a.Uint32()
 	case *int:
 		*v = a.Int32()
+	case **int:
+		number := a.Int32()
+		*v = &number
 	case *string:
 		*v = a.Text()
 	case *netip.Addr:
 		*v = a.Address()
+	case *[]string:
+		*v = append(*v, a.Text())
 	case *[]byte:
 		*v = a.Copy()
-	case *net.HardwareAddr:
-		*v = nonZero(a.Value())
+	case codec:
+		v.read(a)
 	}
 	return true
-}
-
-// readNested reads the fields from the attributes in a list.
-func readNested(list *rtnl.Attribute, fields ...field) {
-	list.Each(func(a *rtnl.Attribute) { readField(fields, a) })
 }
 
 // readFields reads the fields from the attributes behind a header of so many bytes.
@@ -91,8 +97,14 @@ type attributeList interface {
 }
 
 // addFields adds the fields that are not zero.
-func addFields(list attributeList, fields []field) {
+func addFields(list attributeList, fields ...field) {
 	for _, f := range fields {
+		if c, ok := f.value.(codec); ok {
+			if value := c.write(); value != nil {
+				list.AddRtAttr(f.attr, value)
+			}
+			continue
+		}
 		if reflect.ValueOf(f.value).Elem().IsZero() {
 			continue
 		}
@@ -103,6 +115,8 @@ func addFields(list attributeList, fields []field) {
 			list.AddRtAttr(f.attr, nl.Uint32Attr(*v))
 		case *int:
 			list.AddRtAttr(f.attr, nl.Uint32Attr(uint32(*v)))
+		case **int:
+			list.AddRtAttr(f.attr, nl.Uint32Attr(uint32(**v)))
 		case *string:
 			list.AddRtAttr(f.attr, nl.ZeroTerminated(*v))
 		case *netip.Addr:
@@ -112,6 +126,76 @@ func addFields(list attributeList, fields []field) {
 		}
 	}
 }
+
+// nested is an attribute that is a list of attributes itself.
+type nested []field
+
+func (v nested) read(list *rtnl.Attribute) {
+	list.Each(func(a *rtnl.Attribute) { readField(v, a) })
+}
+
+func (v nested) write() []byte {
+	list := nl.NewRtAttr(0, nil)
+	addFields(list, v...)
+	return valueOf(list)
+}
+
+// valueOf returns what is behind the header of the attribute, nil for nothing.
+func valueOf(attr *nl.RtAttr) []byte {
+	if attr.Len() == unix.SizeofRtAttr {
+		return nil
+	}
+	return attr.Serialize()[unix.SizeofRtAttr:]
+}
+
+// prefixed is an address whose prefix length is in the header of the message. A prefix of no bits is not written.
+type prefixed struct {
+	prefix *netip.Prefix
+	bits   *uint8
+}
+
+func (v prefixed) read(a *rtnl.Attribute) {
+	*v.prefix = netip.PrefixFrom(a.Address(), int(*v.bits))
+	if !v.prefix.IsValid() {
+		a.Fail(fmt.Errorf("%w: an address of length %d with a prefix of %d bits", rtnl.ErrMalformed, len(a.Value()), *v.bits))
+	}
+}
+
+func (v prefixed) write() []byte {
+	if v.prefix.Bits() <= 0 {
+		return nil
+	}
+	*v.bits = uint8(v.prefix.Bits())
+	return v.prefix.Addr().AsSlice()
+}
+
+// named is a number that has a name, the one at its place among the names.
+type named struct {
+	name   *string
+	names  []string
+	format netstate.Format
+}
+
+func (v named) read(a *rtnl.Attribute) {
+	number := numberIn(a, v.format)
+	if *v.name = fmt.Sprint(number); number < uint64(len(v.names)) && v.names[number] != "" {
+		*v.name = v.names[number]
+	}
+}
+
+// write writes a number that no kernel accepts for an unknown name.
+func (v named) write() []byte { return encodeNumber(uint64(slices.Index(v.names, *v.name)), v.format) }
+
+// macText is a MAC in the form of netstate.Link. It is empty for none, and for zeros.
+type macText string
+
+func (v *macText) read(a *rtnl.Attribute) {
+	if slices.ContainsFunc(a.Value(), func(b byte) bool { return b != 0 }) {
+		*v = macText(net.HardwareAddr(a.Value()).String())
+	}
+}
+
+func (v *macText) write() []byte { return macBytes(string(*v)) }
 
 // readNumber adds the number in the attribute to the values, unless it is the usual one. It returns false if the table does not have the
 // attribute.
@@ -242,8 +326,8 @@ func setAttributes(index int, link netstate.Link) rtnl.Message {
 	flags, mask := flagBits(link.LinkFlags)
 	m := linkMessage(unix.RTM_SETLINK, "set the attributes of "+link.Name, index, flags, mask)
 	if link.Kind == netstate.KindNIC || link.Kind == netstate.KindVeth {
-		m.Add(macAttr(link.MAC), uint32Attr(unix.IFLA_MTU, link.MTU), uint32Attr(unix.IFLA_GROUP, link.Group))
-		addTxQueueLen(m, link)
+		m.Add(macAttr(link.MAC), uint32Attr(unix.IFLA_MTU, link.MTU))
+		addSharedAttributes(m, link)
 	}
 	if link.Alias != "" {
 		m.Add(nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(link.Alias)))
@@ -251,10 +335,10 @@ func setAttributes(index int, link netstate.Link) rtnl.Message {
 	return m
 }
 
-func addTxQueueLen(m rtnl.Message, link netstate.Link) {
-	if link.TxQueueLen != nil {
-		m.Add(uint32Attr(unix.IFLA_TXQLEN, *link.TxQueueLen))
-	}
+// addSharedAttributes adds the attributes that SetAttributes sets on every kind of link, and setAttributes only on some.
+func addSharedAttributes(m rtnl.Message, link netstate.Link) {
+	m.Add(uint32Attr(unix.IFLA_GROUP, link.Group))
+	addFields(m, field{unix.IFLA_TXQLEN, &link.TxQueueLen})
 }
 
 // macBytes returns the bytes of a MAC that netstate has validated. Of another text it returns none, which the kernel refuses.

@@ -50,7 +50,8 @@ func Open(path string) (*Namespace, error) {
 		n.Close()
 		return nil, err
 	}
-	if n.id.Cookie, err = n.cookie(); err != nil {
+	n.id.Cookie, err = unix.GetsockoptUint64(n.socket.FD(), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err = cookieError(err); err != nil {
 		n.Close()
 		return nil, fmt.Errorf("namespace %s: %w", path, err)
 	}
@@ -85,12 +86,6 @@ func (n *Namespace) openSocket(domain, kind int) (fd int, err error) {
 
 // errOldKernel says that the kernel is too old for relink.
 var errOldKernel = errors.New("relink needs Linux 5.14 or newer")
-
-// cookie returns the namespace's cookie.
-func (n *Namespace) cookie() (uint64, error) {
-	cookie, err := unix.GetsockoptUint64(n.socket.FD(), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	return cookie, cookieError(err)
-}
 
 // cookieError returns errOldKernel for a kernel without cookies. Without them relink could only
 // guess which namespace is which, because the kernel reuses inode numbers.

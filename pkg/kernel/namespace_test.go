@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -208,7 +209,7 @@ func TestWithoutCapNetAdmin(t *testing.T) {
 	if !outside {
 		host := must(OpenHost())(t)
 		defer host.Close()
-		fmt.Println(host.SetUp(1, "lo"))
+		fmt.Println(host.Configure(1, netstate.Interface{Link: netstate.Link{Name: "lo", Up: true}}, true))
 		return
 	}
 	if want := "set lo up: operation not permitted: relink must run as root (it needs CAP_NET_ADMIN)"; got != want {

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"encoding/binary"
-	"net"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -38,22 +37,21 @@ func parseNeighbour(payload []byte) (neighbour netstate.Neighbour, ifIndex int, 
 	if err := rtnl.CheckHeader(payload, unix.SizeofNdMsg); err != nil {
 		return neighbour, 0, err
 	}
-	// struct ndmsg (linux/neighbour.h).
-	index := binary.NativeEndian.Uint32(payload[4:])
-	state, flags := binary.NativeEndian.Uint16(payload[8:]), payload[10]
+	state, flags := binary.NativeEndian.Uint16(payload[8:]), payload[10] // struct ndmsg (linux/neighbour.h)
 	neighbour.Proxy, neighbour.Flags = flags&unix.NTF_PROXY != 0, flags&^unix.NTF_PROXY
 	if !neighbour.Proxy && state&unix.NUD_PERMANENT == 0 {
 		return neighbour, 0, nil
 	}
-	err = rtnl.EachAttribute(payload, unix.SizeofNdMsg, func(a *rtnl.Attribute) {
-		switch a.Type() {
-		case netlink.NDA_DST:
-			neighbour.Address = a.Address()
-		case netlink.NDA_LLADDR:
-			neighbour.MAC = net.HardwareAddr(a.Value()).String()
-		}
-	})
-	return neighbour, int(index), err
+	if err := readFields(payload, unix.SizeofNdMsg, neighbourFields(&neighbour)...); err != nil {
+		return neighbour, 0, err
+	}
+	ifIndex, err = indexIn(payload)
+	return neighbour, ifIndex, err
+}
+
+// neighbourFields are the attributes of an entry.
+func neighbourFields(n *netstate.Neighbour) []field {
+	return []field{{netlink.NDA_DST, &n.Address}, {netlink.NDA_LLADDR, (*macText)(&n.MAC)}}
 }
 
 // addNeighbour returns the request that makes the entry. It replaces an entry of the same address.
@@ -63,16 +61,8 @@ func addNeighbour(index int, neighbour netstate.Neighbour) rtnl.Message {
 		header.Flags |= unix.NTF_PROXY
 	}
 	m := newMessage(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add neighbour "+neighbour.String(), header)
-	m.AddRtAttr(netlink.NDA_DST, neighbour.Address.AsSlice())
-	if neighbour.MAC != "" {
-		m.AddRtAttr(netlink.NDA_LLADDR, macBytes(neighbour.MAC))
-	}
+	addFields(m, neighbourFields(&neighbour)...)
 	return m
-}
-
-// AddNeighbour makes the entry of the interface of that index. It replaces an entry of the same address.
-func (n *Namespace) AddNeighbour(index int, neighbour netstate.Neighbour) error {
-	return n.socket.Run(addNeighbour(index, neighbour))
 }
 
 // Receives says whether the device of that index takes frames for that MAC beside those for its own. It does for each interface with a
@@ -81,17 +71,18 @@ func (n *Namespace) AddNeighbour(index int, neighbour netstate.Neighbour) error 
 func (n *Namespace) Receives(index int, mac string) (bool, error) {
 	header := &netlink.Ndmsg{Family: unix.AF_BRIDGE, Index: uint32(index)}
 	list := newMessage(unix.RTM_GETNEIGH, 0, "list the MACs for which devices take frames", header)
-	received, err := listOf(n, list, func(payload []byte) (net.HardwareAddr, bool, error) {
+	received, err := listOf(n, list, func(payload []byte) (string, bool, error) {
 		ifIndex, address, err := parseFDBEntry(payload)
-		return address, ifIndex == index && strings.EqualFold(address.String(), mac), err
+		return address, ifIndex == index && strings.EqualFold(address, mac), err
 	})
 	return len(received) > 0, err
 }
 
 // parseFDBEntry returns the MAC in an answer, and the index of its device.
-func parseFDBEntry(payload []byte) (index int, mac net.HardwareAddr, err error) {
-	if err := readFields(payload, unix.SizeofNdMsg, field{netlink.NDA_LLADDR, &mac}); err != nil {
-		return 0, nil, err
+func parseFDBEntry(payload []byte) (index int, mac string, err error) {
+	if err := readFields(payload, unix.SizeofNdMsg, field{netlink.NDA_LLADDR, (*macText)(&mac)}); err != nil {
+		return 0, "", err
 	}
-	return int(binary.NativeEndian.Uint32(payload[4:])), mac, nil // struct ndmsg (linux/neighbour.h)
+	index, err = indexIn(payload)
+	return index, mac, err
 }

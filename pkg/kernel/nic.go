@@ -18,9 +18,9 @@ func MoveNIC(host, sandbox *Namespace, nic int, want netstate.Interface) error {
 	if err != nil {
 		return fmt.Errorf("move to %s: %w", sandbox.Path(), err)
 	}
-	action := fmt.Sprintf("move %s to %s", device.name, sandbox.Path())
+	action := fmt.Sprintf("move %s to %s", device.Name, sandbox.Path())
 	if _, pf := host.hardware(device); pf != "" {
-		return fmt.Errorf("move to %s: %w", sandbox.Path(), &VFError{Name: device.name, PF: pf})
+		return fmt.Errorf("move to %s: %w", sandbox.Path(), &VFError{Name: device.Name, PF: pf})
 	}
 	if device.master != 0 {
 		return fmt.Errorf("%s: it has a master: %w", action, errDeviceInUse)
@@ -54,10 +54,10 @@ func (n *Namespace) Enslave(nic, bond int) error {
 	}
 	member, err := n.linkByIndex(nic)
 	if err != nil {
-		return fmt.Errorf("enslave to %s: %w", master.name, err)
+		return fmt.Errorf("enslave to %s: %w", master.Name, err)
 	}
-	action := "enslave " + member.name + " to " + master.name
-	up := setUp(nic, member.name)
+	action := "enslave " + member.Name + " to " + master.Name
+	up := setUp(nic, member.Name)
 	switch member.master {
 	case bond:
 		return n.socket.Run(up)
@@ -69,11 +69,11 @@ func (n *Namespace) Enslave(nic, bond int) error {
 		return err
 	}
 	enslave := setLink(action, nic, uint32Attr(unix.IFLA_MASTER, bond))
-	if member.up() {
+	if member.Up {
 		if err := n.checkSetDown(nic); err != nil {
 			return fmt.Errorf("%s: %w", action, err)
 		}
-		return n.socket.Run(setDown(nic, member.name), enslave, up)
+		return n.socket.Run(setDown(nic, member.Name), enslave, up)
 	}
 	return n.socket.Run(enslave, up)
 }

@@ -57,13 +57,13 @@ func (n *Namespace) Probe(ctx context.Context, index int, addresses []netip.Addr
 		return nil, err
 	}
 	link, err := n.resolving(index)
-	if err == nil && link.up() { // When the probing ends, it would be set down, and its routes would go.
-		err = fmt.Errorf("%s is up: %w", link.name, errDeviceInUse)
+	if err == nil && link.Up { // When the probing ends, it would be set down, and its routes would go.
+		err = fmt.Errorf("%s is up: %w", link.Name, errDeviceInUse)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("probe on device %d: %w", index, err)
 	}
-	if err := n.socket.Run(setUp(index, link.name)); err != nil {
+	if err := n.socket.Run(setUp(index, link.Name)); err != nil {
 		return nil, noCarrier(err) // A VLAN device cannot go up while its parent is down.
 	}
 	pr := prober{namespace: n, link: link}
@@ -72,9 +72,9 @@ func (n *Namespace) Probe(ctx context.Context, index int, addresses []netip.Addr
 	}
 	_, _ = rand.Read(pr.nonce[:]) // It never fails.
 	if conflicts, err = pr.run(ctx, p, carrierLimit); err != nil {
-		err = fmt.Errorf("probe on %s: %w", link.name, err)
+		err = fmt.Errorf("probe on %s: %w", link.Name, err)
 	}
-	return conflicts, errors.Join(err, n.socket.Run(setDown(index, link.name)))
+	return conflicts, errors.Join(err, n.socket.Run(setDown(index, link.Name)))
 }
 
 // validate returns an error for options or addresses that Probe cannot work with.
@@ -93,8 +93,8 @@ func (p ProbeOptions) validate(addresses []netip.Addr) error {
 // resolving returns the device, or an error if it does not resolve addresses.
 func (n *Namespace) resolving(index int) (*link, error) {
 	link, err := n.linkByIndex(index)
-	if err == nil && (len(link.mac) != len(wire.AllNodesMAC) || link.flags&unix.IFF_NOARP != 0) {
-		err = fmt.Errorf("%s, a %s, does not resolve addresses: %w", link.name, link.kindOf(), ErrUnsupported)
+	if err == nil && (len(macBytes(link.MAC)) != len(wire.AllNodesMAC) || link.NoARP) {
+		err = fmt.Errorf("%s, a %s, does not resolve addresses: %w", link.Name, link.Kind, ErrUnsupported)
 	}
 	return link, err
 }
@@ -113,6 +113,7 @@ func noCarrier(err error) error {
 type prober struct {
 	namespace     *Namespace
 	link          *link
+	mac           net.HardwareAddr
 	solicitations []Solicitation
 	nonce         [wire.NonceLen]byte
 	// answersOnly passes over the probes of other hosts.
@@ -158,7 +159,7 @@ func (pr *prober) conflicts() (conflicts []Conflict) {
 // awaitCarrier waits until the device can send. It returns ErrNoCarrier after the limit.
 func (pr *prober) awaitCarrier(ctx context.Context, limit time.Duration) error {
 	for deadline := time.Now().Add(limit); ; {
-		link, err := pr.namespace.linkByIndex(pr.link.index)
+		link, err := pr.namespace.linkByIndex(pr.link.Index)
 		switch {
 		case err != nil:
 			return err
@@ -177,7 +178,7 @@ func (pr *prober) awaitCarrier(ctx context.Context, limit time.Duration) error {
 
 // open opens the sockets, which listen from now on.
 func (pr *prober) open() (err error) {
-	pr.sockets, pr.answers = map[bool]int{}, map[netip.Addr]string{}
+	pr.mac, pr.sockets, pr.answers = macBytes(pr.link.MAC), map[bool]int{}, map[netip.Addr]string{}
 	// The answers to duplicate address detection go to all nodes.
 	groups := []net.HardwareAddr{wire.AllNodesMAC}
 	for _, s := range pr.solicitations {
@@ -225,7 +226,7 @@ func (pr *prober) ask(ctx context.Context, p ProbeOptions) error {
 // out: a busy parent drops some.
 func (pr *prober) send(ctx context.Context, sent map[netip.Addr]bool) error {
 	for _, s := range pr.solicitations {
-		frame := wire.Solicitation(pr.link.mac, s.Source, s.Target, pr.nonce[:])
+		frame := wire.Solicitation(pr.mac, s.Source, s.Target, pr.nonce[:])
 		_, err := unix.Write(pr.sockets[s.Target.Is6()], frame)
 		if (errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EAGAIN)) && pr.awaitCarrier(ctx, 0) == nil {
 			continue
@@ -285,7 +286,7 @@ func (pr *prober) drain(fd int) error {
 const maxQueued = 512
 
 func (pr *prober) handleFrame(frame []byte) {
-	claim, ok := wire.ParseClaim(frame, pr.link.mac, pr.nonce[:])
+	claim, ok := wire.ParseClaim(frame, pr.mac, pr.nonce[:])
 	if !ok || pr.answersOnly && !claim.Answer {
 		return
 	}
@@ -307,12 +308,12 @@ func (pr *prober) listenOn(ipv6 bool, protocol uint16, filter []bpf.Instruction,
 	pr.sockets[ipv6] = fd
 	errs := []error{attachFilter(fd, filter)}
 	for _, group := range groups {
-		m := &unix.PacketMreq{Ifindex: int32(pr.link.index), Type: unix.PACKET_MR_MULTICAST, Alen: uint16(len(group))}
+		m := &unix.PacketMreq{Ifindex: int32(pr.link.Index), Type: unix.PACKET_MR_MULTICAST, Alen: uint16(len(group))}
 		copy(m.Address[:], group)
 		errs = append(errs, unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, m))
 	}
 	onWire := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, protocol))
-	errs = append(errs, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: onWire, Ifindex: pr.link.index}))
+	errs = append(errs, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: onWire, Ifindex: pr.link.Index}))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("packet socket in %s: %w", pr.namespace.Path(), err)
 	}

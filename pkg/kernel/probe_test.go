@@ -366,7 +366,7 @@ func TestProbeCountsAnAnswerThatIsReadLate(t *testing.T) {
 		}
 	}
 	pr := &prober{
-		link: &link{mac: probeMAC}, solicitations: []Solicitation{{Target: in[0]}, {Target: in[1]}},
+		mac: probeMAC, solicitations: []Solicitation{{Target: in[0]}, {Target: in[1]}},
 		sockets: map[bool]int{false: fds[1]},
 		answers: map[netip.Addr]string{in[0]: "", in[1]: ""}, unanswered: 2,
 	}

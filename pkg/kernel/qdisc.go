@@ -86,7 +86,7 @@ func (n *Namespace) AddQdisc(index int, q netstate.Qdisc) error {
 func (n *Namespace) addQdisc(index int, q netstate.Qdisc) ([]rtnl.Message, error) {
 	m := newMessage(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add qdisc "+q.String(),
 		&nl.TcMsg{Ifindex: int32(index), Handle: q.Handle, Parent: q.Parent})
-	addFields(m, []field{{nl.TCA_KIND, &q.Kind}, {nl.TCA_OPTIONS, &q.Options}})
+	addFields(m, field{nl.TCA_KIND, &q.Kind}, field{nl.TCA_OPTIONS, &q.Options})
 	r := requests{batch: []rtnl.Message{m}}
 	for _, f := range q.Filters {
 		r.add(n.addFilter(index, f))
@@ -105,9 +105,7 @@ const (
 	// TCA_CLS_FLAGS_SKIP_HW and SKIP_SW).
 	u32Flags   = 11
 	askedFlags = 3
-	// sizeofMirred is the size of struct tc_mirred: index, capabilities, control, two counts,
-	// where, device.
-	sizeofMirred = 28
+	mirredKind = "mirred"
 )
 
 // filters returns the filters of that parent, and notes those that cannot be described.
@@ -180,25 +178,34 @@ func (n *Namespace) parseFilter(f *netstate.Filter, options []byte) (complete bo
 	return complete, err
 }
 
+// mirred is struct tc_mirred (linux/tc_act/tc_mirred.h).
+type mirred struct {
+	Index, Capabilities uint32
+	Control             int32
+	References, Bound   int32
+	EAction             int32
+	Device              uint32
+}
+
+// redirectFields are the attributes of an action.
+func redirectFields(kind *string, params *[]byte) []field {
+	return []field{{nl.TCA_ACT_KIND, kind}, {nl.TCA_ACT_OPTIONS, nested{{nl.TCA_MIRRED_PARMS, params}}}}
+}
+
 // parseRedirect reads an action. complete says that it is a redirect that can be described.
 func (n *Namespace) parseRedirect(action *rtnl.Attribute) (r netstate.Redirect, complete bool) {
-	action.Each(func(a *rtnl.Attribute) {
-		switch a.Type() {
-		case nl.TCA_ACT_KIND:
-			complete = a.Text() == "mirred"
-		case nl.TCA_ACT_OPTIONS:
-			a.Each(func(o *rtnl.Attribute) {
-				if o.Type() != nl.TCA_MIRRED_PARMS || len(o.Value()) < sizeofMirred {
-					return // The action is of another kind.
-				}
-				r.Control, r.EAction = int32(o.Uint32At(8)), int32(o.Uint32At(20))
-				if target, err := n.linkByIndex(int(o.Uint32At(24))); err == nil { // Otherwise the device is gone.
-					r.Device = target.name
-				}
-			})
-		}
-	})
-	return r, complete && r.Device != "" && invalidName(r.Device) == ""
+	var kind string
+	var params []byte
+	nested(redirectFields(&kind, &params)).read(action)
+	var m mirred
+	if _, err := binary.Decode(params, binary.NativeEndian, &m); err != nil || kind != mirredKind {
+		return r, false
+	}
+	name, err := n.NameOf(int(m.Device))
+	if err != nil {
+		return r, false // The device is gone.
+	}
+	return netstate.Redirect{Device: name, EAction: m.EAction, Control: m.Control}, invalidName(name) == ""
 }
 
 // addFilter returns the request that makes the filter.
@@ -207,21 +214,19 @@ func (n *Namespace) addFilter(index int, f netstate.Filter) (rtnl.Message, error
 		&nl.TcMsg{Ifindex: int32(index), Parent: f.Parent, Info: f.Info}, textAttr(nl.TCA_KIND, f.Kind))
 	options := m.AddRtAttr(nl.TCA_OPTIONS, nil)
 	attrs := filterKinds[f.Kind]
-	addFields(options, attrs.fields(&f))
+	addFields(options, attrs.fields(&f)...)
 	actions := options.AddRtAttr(attrs.actions, nil)
 	for i, r := range f.Redirects {
 		target, err := n.Index(r.Device)
 		if err != nil {
 			return m, fmt.Errorf("filter that redirects to %s: %w", r.Device, err)
 		}
-		action := actions.AddRtAttr(i+1, nil)
-		action.AddRtAttr(nl.TCA_ACT_KIND, nl.ZeroTerminated("mirred"))
-		params := make([]byte, sizeofMirred)
-		native := binary.NativeEndian
-		native.PutUint32(params[8:], uint32(r.Control))
-		native.PutUint32(params[20:], uint32(r.EAction))
-		native.PutUint32(params[24:], uint32(target))
-		action.AddRtAttr(nl.TCA_ACT_OPTIONS, nil).AddRtAttr(nl.TCA_MIRRED_PARMS, params)
+		kind := mirredKind
+		params, err := binary.Append(nil, binary.NativeEndian, mirred{Control: r.Control, EAction: r.EAction, Device: uint32(target)})
+		if err != nil {
+			return m, err
+		}
+		addFields(actions.AddRtAttr(i+1, nil), redirectFields(&kind, &params)...)
 	}
 	return m, nil
 }

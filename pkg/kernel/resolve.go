@@ -37,7 +37,7 @@ func (n *Namespace) Resolve(ctx context.Context, index int, solicitations []Soli
 	}
 	conflicts, err := pr.run(ctx, p, 0)
 	if err != nil {
-		err = fmt.Errorf("ask on %s: %w", pr.link.name, err)
+		err = fmt.Errorf("ask on %s: %w", pr.link.Name, err)
 	}
 	for _, c := range conflicts {
 		answered = append(answered, c.Address)

@@ -73,40 +73,36 @@ func parseRoute(payload []byte) (r parsedRoute, err error) {
 		OnLink:      m.Flags&unix.RTNH_F_ONLINK != 0,
 		Destination: unspecified(int(m.Family)),
 	}
-	fields := append(routeFields(&r.Route), field{unix.RTA_OIF, &r.oif})
+	fields := append(routeFields(&r.Route, m), field{unix.RTA_OIF, &r.oif})
 	err = rtnl.EachAttribute(payload, unix.SizeofRtMsg, func(a *rtnl.Attribute) {
-		if !readField(fields, a) {
-			r.parseAttribute(a, m)
+		switch {
+		case readField(fields, a):
+		case a.Type() == unix.RTA_CACHEINFO:
+			r.expires = a.Uint32At(expiresAt) != 0
+		case a.Type() == unix.RTA_MULTIPATH:
+			r.parseHops(a)
+		default:
+			r.parseHopAttribute(a, &r.Gateway)
 		}
 	})
 	return r, err
 }
 
 // routeFields are the attributes of a route that are alike in requests and answers.
-func routeFields(r *netstate.Route) []field {
-	return []field{{unix.RTA_PREFSRC, &r.Source}, {unix.RTA_TABLE, &r.Table}, {unix.RTA_PRIORITY, &r.Priority}, {unix.RTA_PREF, &r.Preference}}
-}
-
-// metricFields are the metrics that have fields of their own.
-func metricFields(r *netstate.Route) []field {
-	return []field{{rtaxMTU, &r.MTU}, {rtaxAdvMSS, &r.AdvMSS}, {rtaxCongestionControl, &r.CongestionControl}}
-}
-
-func (r *parsedRoute) parseAttribute(a *rtnl.Attribute, m *nl.RtMsg) {
-	switch a.Type() {
-	case unix.RTA_DST:
-		r.Destination = prefixOf(a, m.Dst_len)
-	case unix.RTA_SRC:
-		r.From = prefixOf(a, m.Src_len)
-	case unix.RTA_CACHEINFO:
-		r.expires = a.Uint32At(expiresAt) != 0
-	case unix.RTA_METRICS:
-		a.Each(r.parseMetric)
-	case unix.RTA_MULTIPATH:
-		r.parseHops(a)
-	default:
-		r.parseHopAttribute(a, &r.Gateway)
+func routeFields(r *netstate.Route, header *nl.RtMsg) []field {
+	return []field{
+		{unix.RTA_DST, prefixed{&r.Destination, &header.Dst_len}}, {unix.RTA_SRC, prefixed{&r.From, &header.Src_len}},
+		{unix.RTA_PREFSRC, &r.Source}, {unix.RTA_TABLE, &r.Table}, {unix.RTA_PRIORITY, &r.Priority}, {unix.RTA_PREF, &r.Preference},
+		{unix.RTA_METRICS, metrics{r}},
 	}
+}
+
+// metrics are the metrics of a route.
+type metrics struct{ *netstate.Route }
+
+// fields are the metrics that have fields of their own.
+func (m metrics) fields() []field {
+	return []field{{rtaxMTU, &m.MTU}, {rtaxAdvMSS, &m.AdvMSS}, {rtaxCongestionControl, &m.CongestionControl}}
 }
 
 // parseHopAttribute reads an attribute that a route and each of several next hops can have, or notes that it cannot be described.
@@ -122,15 +118,6 @@ func (r *parsedRoute) parseHopAttribute(a *rtnl.Attribute, gateway *netip.Addr) 
 	if name, ok := lostAttributes[a.Type()]; ok {
 		r.undescribable = append(r.undescribable, name)
 	}
-}
-
-// prefixOf returns the address in the attribute, with a prefix of that many bits.
-func prefixOf(a *rtnl.Attribute, bits uint8) netip.Prefix {
-	prefix := netip.PrefixFrom(a.Address(), int(bits))
-	if !prefix.IsValid() {
-		a.Fail(fmt.Errorf("%w: an address of length %d with a prefix of %d bits", rtnl.ErrMalformed, len(a.Value()), bits))
-	}
-	return prefix
 }
 
 // parseVia returns the address in a struct rtvia, which is a family of two bytes and the address.
@@ -157,15 +144,29 @@ const (
 	rtaxCongestionControl = 16
 )
 
-func (r *parsedRoute) parseMetric(a *rtnl.Attribute) {
-	number := int(a.Type())
-	if readField(metricFields(&r.Route), a) || number >= len(netstate.RouteMetrics) || netstate.RouteMetrics[number] == "" {
-		return
+func (m metrics) read(list *rtnl.Attribute) {
+	fields := m.fields()
+	list.Each(func(a *rtnl.Attribute) {
+		number := int(a.Type())
+		if readField(fields, a) || number >= len(netstate.RouteMetrics) || netstate.RouteMetrics[number] == "" {
+			return
+		}
+		if m.Metrics == nil {
+			m.Metrics = map[string]uint32{}
+		}
+		m.Metrics[netstate.RouteMetrics[number]] = a.Uint32()
+	})
+}
+
+func (m metrics) write() []byte {
+	list := nl.NewRtAttr(0, nil)
+	addFields(list, m.fields()...)
+	for number, name := range netstate.RouteMetrics {
+		if value, ok := m.Metrics[name]; ok && name != "" {
+			list.AddRtAttr(number, nl.Uint32Attr(value))
+		}
 	}
-	if r.Metrics == nil {
-		r.Metrics = map[string]uint32{}
-	}
-	r.Metrics[netstate.RouteMetrics[number]] = a.Uint32()
+	return valueOf(list)
 }
 
 // parseHops reads the next hops of a multipath route. They are a list of struct rtnexthop, each

@@ -270,11 +270,11 @@ func (r *routeReader) nameOf(index int) (string, error) {
 		return "", nil
 	}
 	if _, ok := r.names[index]; !ok {
-		device, err := r.linkByIndex(index)
+		name, err := r.NameOf(index)
 		if err != nil {
 			return "", err
 		}
-		r.names[index] = device.name
+		r.names[index] = name
 	}
 	return r.names[index], nil
 }
@@ -283,7 +283,7 @@ func (r *routeReader) nameOf(index int) (string, error) {
 // routes.
 func getRoutes(family, index int) rtnl.Message {
 	m := newMessage(unix.RTM_GETROUTE, 0, "list routes", ofFamily(family))
-	addFields(m, []field{{unix.RTA_OIF, &index}})
+	addFields(m, field{unix.RTA_OIF, &index})
 	return m
 }
 

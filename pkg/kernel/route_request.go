@@ -77,23 +77,14 @@ func (n *Namespace) deleteRoute(index int, r netstate.Route) (rtnl.Message, erro
 // goes through another device that is not there.
 func (n *Namespace) routeMessage(kind, flags int, verb string, index int, r netstate.Route) (rtnl.Message, error) {
 	header := &nl.RtMsg{RtMsg: unix.RtMsg{
-		Family: uint8(familyOf(r.Destination.Addr())), Dst_len: uint8(r.Destination.Bits()), Scope: r.Scope, Protocol: r.Protocol, Type: r.Type, Tos: r.TOS,
+		Family: uint8(familyOf(r.Destination.Addr())), Scope: r.Scope, Protocol: r.Protocol, Type: r.Type, Tos: r.TOS,
 	}}
 	if r.OnLink {
 		header.Flags = unix.RTNH_F_ONLINK
 	}
 	m := newMessage(kind, flags, verb+r.String(), header)
-	if r.Destination.Bits() > 0 {
-		m.AddRtAttr(unix.RTA_DST, r.Destination.Masked().Addr().AsSlice())
-	}
-	if r.From.IsValid() {
-		header.Src_len = uint8(r.From.Bits())
-		m.AddRtAttr(unix.RTA_SRC, r.From.Masked().Addr().AsSlice())
-	}
-	addFields(m, routeFields(&r))
-	if attr := metrics(r); attr.Len() > unix.SizeofRtAttr {
-		m.Add(attr)
-	}
+	r.Destination, r.From = r.Destination.Masked(), r.From.Masked()
+	addFields(m, routeFields(&r, header)...)
 	index, err := n.indexOr(r.Device, index)
 	if len(r.NextHops) == 0 {
 		m.Add(uint32Attr(unix.RTA_OIF, index))
@@ -124,7 +115,7 @@ func addGateway(list attributeList, r netstate.Route, gateway netip.Addr) {
 		list.AddRtAttr(unix.RTA_VIA, append(nl.Uint16Attr(unix.AF_INET6), gateway.AsSlice()...))
 		return
 	}
-	addFields(list, []field{{unix.RTA_GATEWAY, &gateway}})
+	addFields(list, field{unix.RTA_GATEWAY, &gateway})
 }
 
 // nextHops returns the value of RTA_MULTIPATH: a list of struct rtnexthop, each followed by
@@ -138,7 +129,7 @@ func (n *Namespace) nextHops(ifIndex int, r netstate.Route) ([]byte, error) {
 		}
 		list := nl.NewRtAttr(0, nil)
 		addGateway(list, r, h.Gateway)
-		attrs := list.Serialize()[unix.SizeofRtAttr:]
+		attrs := valueOf(list)
 		var flags uint8
 		if h.OnLink {
 			flags = unix.RTNH_F_ONLINK
@@ -149,16 +140,4 @@ func (n *Namespace) nextHops(ifIndex int, r netstate.Route) ([]byte, error) {
 		hops = append(append(hops, nl.Uint32Attr(uint32(index))...), attrs...)
 	}
 	return hops, nil
-}
-
-// metrics returns RTA_METRICS.
-func metrics(r netstate.Route) *nl.RtAttr {
-	attr := nl.NewRtAttr(unix.RTA_METRICS, nil)
-	addFields(attr, metricFields(&r))
-	for number, name := range netstate.RouteMetrics {
-		if value, ok := r.Metrics[name]; ok && name != "" {
-			attr.AddRtAttr(number, nl.Uint32Attr(value))
-		}
-	}
-	return attr
 }

@@ -51,8 +51,9 @@ func parseRule(payload []byte) (r netstate.Rule, note string, err error) {
 	r = netstate.Rule{
 		IPv6: m.Family == unix.AF_INET6, TOS: m.Tos, Action: m.Type, Table: uint32(m.Table), Invert: m.Flags&ruleInvert != 0,
 	}
+	fields := append(ruleFields(&r, m), field{nl.FRA_PRIORITY, &r.Priority})
 	err = rtnl.EachAttribute(payload, sizeofRuleHeader, func(a *rtnl.Attribute) {
-		if !parseRuleAttribute(&r, a, m) {
+		if !readField(fields, a) && !readNumber(netstate.RuleSelectors, a, &r.Selectors) && a.Type() != nl.FRA_PAD {
 			note = fmt.Sprintf("attribute %d", a.Type())
 		}
 	})
@@ -70,25 +71,12 @@ func parseRule(payload []byte) (r netstate.Rule, note string, err error) {
 	return r, "", nil
 }
 
-// parseRuleAttribute reads the attribute into the rule. It returns false if it cannot be described.
-func parseRuleAttribute(r *netstate.Rule, a *rtnl.Attribute, m *nl.RtMsg) bool {
-	switch a.Type() {
-	case nl.FRA_PRIORITY:
-		r.Priority = a.Uint32()
-	case nl.FRA_SRC:
-		r.From = prefixOf(a, m.Src_len)
-	case nl.FRA_DST:
-		r.To = prefixOf(a, m.Dst_len)
-	case nl.FRA_PAD:
-	default:
-		return readField(ruleFields(r), a) || readNumber(netstate.RuleSelectors, a, &r.Selectors)
-	}
-	return true
-}
-
 // ruleFields are the attributes of a rule that are alike in requests and answers.
-func ruleFields(r *netstate.Rule) []field {
-	return []field{{nl.FRA_IIFNAME, &r.InputDevice}, {nl.FRA_OIFNAME, &r.OutputDevice}, {nl.FRA_TABLE, &r.Table}, {nl.FRA_PROTOCOL, &r.Protocol}}
+func ruleFields(r *netstate.Rule, header *nl.RtMsg) []field {
+	return []field{
+		{nl.FRA_SRC, prefixed{&r.From, &header.Src_len}}, {nl.FRA_DST, prefixed{&r.To, &header.Dst_len}},
+		{nl.FRA_IIFNAME, &r.InputDevice}, {nl.FRA_OIFNAME, &r.OutputDevice}, {nl.FRA_TABLE, &r.Table}, {nl.FRA_PROTOCOL, &r.Protocol},
+	}
 }
 
 // addRule returns the request that makes the rule, if it is missing.
@@ -102,18 +90,7 @@ func addRule(r netstate.Rule) rtnl.Message {
 	}
 	m := newMessage(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add rule "+r.String(), header, uint32Attr(nl.FRA_PRIORITY, r.Priority))
 	m.MayExist = true
-	if r.From.IsValid() {
-		header.Src_len = uint8(r.From.Bits())
-		m.AddRtAttr(nl.FRA_SRC, r.From.Addr().AsSlice())
-	}
-	if r.To.IsValid() {
-		header.Dst_len = uint8(r.To.Bits())
-		m.AddRtAttr(nl.FRA_DST, r.To.Addr().AsSlice())
-	}
-	addFields(m, ruleFields(&r))
+	addFields(m, ruleFields(&r, header)...)
 	addNumbers(m, netstate.RuleSelectors, r.Selectors)
 	return m
 }
-
-// AddRule makes the policy rule, if it is missing.
-func (n *Namespace) AddRule(r netstate.Rule) error { return n.socket.Run(addRule(r)) }

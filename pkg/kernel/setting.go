@@ -96,7 +96,7 @@ func (n *Namespace) settings(link *link, keys []string) (map[string]string, erro
 		return values, nil
 	}
 	err := n.Inside(func() error {
-		sysctls := &settingFiles{ifName: link.name}
+		sysctls := &settingFiles{ifName: link.Name}
 		defer sysctls.close()
 		for _, key := range files {
 			value, err := sysctls.read(key)
@@ -104,7 +104,7 @@ func (n *Namespace) settings(link *link, keys []string) (map[string]string, erro
 				continue
 			}
 			if err != nil {
-				return fmt.Errorf("read %s of %s: %w", key, link.name, err)
+				return fmt.Errorf("read %s of %s: %w", key, link.Name, err)
 			}
 			values[key] = value
 		}
@@ -121,7 +121,7 @@ const SettingNote = "setting "
 func (n *Namespace) changedSettings(link *link) (changed map[string]string, notes []string, err error) {
 	changed = map[string]string{}
 	err = n.Inside(func() error {
-		sysctls := &settingFiles{ifName: link.name}
+		sysctls := &settingFiles{ifName: link.Name}
 		defer sysctls.close()
 		// Only the first namespace shows the defaults of neighbour tables. In the others, lo has them.
 		usual := []*settingFiles{{ifName: "default"}, {ifName: "lo"}}
@@ -141,7 +141,7 @@ func (n *Namespace) changedSettings(link *link) (changed map[string]string, note
 				}
 				if key != ipv6MTU {
 					changed[key] = value
-				} else if value != strconv.Itoa(link.mtu) {
+				} else if value != strconv.Itoa(link.MTU) {
 					notes = append(notes, fmt.Sprintf(SettingNote+"%s=%s: the kernel sets it anew when the carrier comes", key, value))
 				}
 			}
@@ -208,11 +208,6 @@ func (n *Namespace) writeSettings(ifName string, settings map[string]string) err
 	})
 }
 
-// WriteSetting writes the interface's sysctl of that key. Its errors are those of writeSettings.
-func (n *Namespace) WriteSetting(ifName, key, value string) error {
-	return n.writeSettings(ifName, map[string]string{key: value})
-}
-
 const (
 	// settingsEnv is an environment variable that names another directory than defaultSettingsDir. It is for a container: the
 	// runtime mounts /proc/sys read-only there, and AppArmor's usual profile forbids to write to it. The node's /proc/sys,
@@ -270,16 +265,6 @@ func (l *link) setting(key string) (string, bool) {
 		return "", false
 	}
 	return strconv.Itoa(int(int32(nl.NativeEndian().Uint32(conf[size*entry.place:])))), true
-}
-
-// parseFamily reads the settings that an address family tells with the link.
-func (l *link) parseFamily(family *rtnl.Attribute) {
-	switch family.Type() {
-	case unix.AF_INET:
-		readNested(family, field{unix.IFLA_INET_CONF, &l.conf4})
-	case unix.AF_INET6:
-		readNested(family, field{unix.IFLA_INET6_CONF, &l.conf6})
-	}
 }
 
 // divideSettings returns the settings that are written to files, and the request that sets arpNotify. An IPv4 ADD has no other

@@ -21,6 +21,6 @@ func (n *Namespace) SettingsMark(index int) (SettingsMark, error) {
 	if err != nil {
 		return 0, err
 	}
-	mtu := nl.Uint32Attr(uint32(l.mtu)) // It is the default of ipv6/mtu.
+	mtu := nl.Uint32Attr(uint32(l.MTU)) // It is the default of ipv6/mtu.
 	return SettingsMark(maphash.Bytes(markSeed, slices.Concat(l.conf4, l.conf6, mtu))), nil
 }

@@ -18,7 +18,7 @@ func TestSettingsAreToldWithTheLink(t *testing.T) {
 	w.build(t, everything(), true)
 	for _, values := range []string{"0", "1"} {
 		for key := range devconf {
-			if err := w.sandbox.WriteSetting("eth0", key, values); err != nil {
+			if err := w.sandbox.writeSettings("eth0", map[string]string{key: values}); err != nil {
 				t.Fatal(err)
 			}
 			link := must(w.sandbox.link("eth0"))(t)
@@ -49,7 +49,7 @@ func TestIPv4NeedsNoWritableSysctls(t *testing.T) {
 	if got := fresh.Run(t, w.path, "cat /proc/sys/net/ipv4/conf/eth0/arp_notify"); got != "1" {
 		t.Errorf("arp_notify is %s", got)
 	}
-	if err := w.sandbox.WriteSetting("eth0", "ipv4/rp_filter", "2"); !errors.Is(err, unix.EROFS) {
+	if err := w.sandbox.writeSettings("eth0", map[string]string{"ipv4/rp_filter": "2"}); !errors.Is(err, unix.EROFS) {
 		t.Errorf("rp_filter: %v", err)
 	}
 }
@@ -75,7 +75,7 @@ func TestSettingsMark(t *testing.T) {
 			}
 			written := false
 			for _, value := range []string{"2", "1", "0", "1400", "3000"} {
-				if value == before || w.sandbox.WriteSetting("eth0", prefix+file, value) != nil {
+				if value == before || w.sandbox.writeSettings("eth0", map[string]string{prefix + file: value}) != nil {
 					continue
 				}
 				written = fresh.Run(t, w.path, "cat /proc/sys/net/"+dir+"/eth0/"+file) != before
@@ -88,7 +88,7 @@ func TestSettingsMark(t *testing.T) {
 			if must(w.sandbox.SettingsMark(index))(t) == first {
 				t.Errorf("%s%s: the mark is as before", prefix, file)
 			}
-			if err := w.sandbox.WriteSetting("eth0", prefix+file, before); err != nil {
+			if err := w.sandbox.writeSettings("eth0", map[string]string{prefix + file: before}); err != nil {
 				t.Fatal(err)
 			}
 			if mark := must(w.sandbox.SettingsMark(index))(t); mark != first {

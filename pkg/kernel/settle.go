@@ -20,7 +20,7 @@ func (n *Namespace) WaitForDAD(ifName string, limit time.Duration) error {
 		return err
 	}
 	for deadline := time.Now().Add(limit); ; time.Sleep(dadInterval) {
-		addresses, err := n.liveAddresses(link.index, []int{unix.AF_INET6})
+		addresses, err := n.liveAddresses(link.Index, []int{unix.AF_INET6})
 		var flags uint32
 		for _, a := range addresses {
 			flags |= a.flags

@@ -63,6 +63,31 @@ func (n *Namespace) ReplaceRoutes(routes []TableRoute) error {
 	})
 }
 
+// ClaimRoutes makes the routes, and returns ErrExists if one with the same destination, table and metric is there. It makes the others
+// all the same.
+func (n *Namespace) ClaimRoutes(routes []TableRoute) error {
+	return asErrExists(n.runRoutes(routes, func(r TableRoute) (rtnl.Message, error) {
+		return n.addRoute(r.Index, r.Route, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+	}))
+}
+
+// HasRoutes says whether the table has a route of either family. It reads no more than the kernel's first answer.
+func (n *Namespace) HasRoutes(table uint32) (found bool, err error) {
+	for _, family := range bothFamilies {
+		socket, err := n.dial() // A list that is not read to its end leaves a socket of no further use.
+		if err != nil {
+			return false, err
+		}
+		list := newMessage(unix.RTM_GETROUTE, unix.NLM_F_DUMP, fmt.Sprintf("look for routes of table %d", table), ofFamily(family), uint32Attr(unix.RTA_TABLE, table))
+		err = socket.First(list, func([]byte) { found = true })
+		socket.Close()
+		if found || err != nil && !errors.Is(err, unix.ENOENT) {
+			return found, err
+		}
+	}
+	return false, nil
+}
+
 // AddRoutesBeside makes the routes, and leaves those of other devices where they are. It is no error if a route is there.
 func (n *Namespace) AddRoutesBeside(routes []TableRoute) error {
 	return n.runRoutes(routes, func(r TableRoute) (rtnl.Message, error) {
@@ -87,12 +112,20 @@ func (n *Namespace) DeleteRule(r netstate.Rule) error {
 	m := addRule(r)
 	m.Request.Type, m.Request.Flags = unix.RTM_DELRULE, unix.NLM_F_REQUEST
 	m.Action, m.MayExist, m.MayLack = "remove rule "+r.String(), false, true
-	return n.socket.Run(m)
+	return withoutFamily(n.socket.Run(m))
+}
+
+// withoutFamily drops the error of a kernel that does not have the family, and so nothing of it.
+func withoutFamily(err error) error {
+	if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {
+		return nil
+	}
+	return err
 }
 
 // DeleteAddress takes the address from the device. It is no error if it is gone.
 func (n *Namespace) DeleteAddress(index int, a netstate.Address) error {
 	m := deleteAddress(index, a)
 	m.MayLack = true
-	return n.socket.Run(m)
+	return withoutFamily(n.socket.Run(m))
 }

@@ -86,8 +86,8 @@ func (n *Namespace) CaptureEnd(name string, peer *Namespace, parts EndParts) (en
 	if err != nil {
 		return end, err
 	}
-	if link.kind != netstate.KindVeth {
-		return end, fmt.Errorf("%s is a %s and no veth: %w", name, link.kindOf(), ErrUnsupported)
+	if link.Kind != netstate.KindVeth {
+		return end, fmt.Errorf("%s is a %s and no veth: %w", name, link.Kind, ErrUnsupported)
 	}
 	end.Link, _ = n.describe(link) // Only a checkpoint of an attachment cannot be a veth.
 	id, err := n.nsid(peer)
@@ -98,11 +98,11 @@ func (n *Namespace) CaptureEnd(name string, peer *Namespace, parts EndParts) (en
 	if end.Settings, err = n.settings(link, parts.Settings); err != nil || parts.Routes == nil {
 		return end, err
 	}
-	if end.Addresses, err = n.addresses(link.index, bothFamilies); err != nil {
+	if end.Addresses, err = n.addresses(link.Index, bothFamilies); err != nil {
 		return end, err
 	}
-	filter := uint32Attr(unix.RTA_OIF, link.index)
-	routes, err := n.tableRoutes(name, filter, func(r parsedRoute) bool { return r.oif == link.index && r.isWhole() && parts.Routes(r.Route) })
+	filter := uint32Attr(unix.RTA_OIF, link.Index)
+	routes, err := n.tableRoutes(name, filter, func(r parsedRoute) bool { return r.oif == link.Index && r.isWhole() && parts.Routes(r.Route) })
 	if err != nil {
 		return end, err
 	}
@@ -123,8 +123,8 @@ func (n *Namespace) Ends() (map[string]netstate.Link, error) {
 	}
 	ends := map[string]netstate.Link{}
 	for _, l := range links {
-		if l.kind == netstate.KindVeth {
-			ends[l.name], _ = n.describe(l)
+		if l.Kind == netstate.KindVeth {
+			ends[l.Name], _ = n.describe(l)
 		}
 	}
 	return ends, nil

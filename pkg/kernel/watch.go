@@ -116,22 +116,16 @@ var addressingGroups = []int{
 
 // watchOwn hears the groups. Tests have a small receive buffer.
 func (n *Namespace) watchOwn(bufferSize int, groups ...int) (*Watch, error) {
-	w, err := n.watch(rtnl.Subscription{Groups: groups, ReceiveBuffer: bufferSize})
-	if err != nil {
-		return nil, err
-	}
-	w.sources[rtnl.LocalNSID] = &watchedNamespace{namespace: n.id}
-	go w.listen()
-	return w, nil
+	return n.watch(rtnl.Subscription{Groups: groups, ReceiveBuffer: bufferSize}, map[int]*watchedNamespace{rtnl.LocalNSID: {namespace: n.id}})
 }
 
-// watch returns a watch that does not listen yet.
-func (n *Namespace) watch(hearing rtnl.Subscription) (*Watch, error) {
+// watch returns a watch that listens.
+func (n *Namespace) watch(hearing rtnl.Subscription, sources map[int]*watchedNamespace) (*Watch, error) {
 	fd, err := n.openSocket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_NONBLOCK)
 	if err != nil {
 		return nil, err
 	}
-	if err := attachFilter(fd, watchFilter); err != nil {
+	if err := attachFilter(fd, watchFilter()); err != nil {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("filter of netlink messages: %w", err)
 	}
@@ -139,10 +133,12 @@ func (n *Namespace) watch(hearing rtnl.Subscription) (*Watch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen to changes in %s: %w", n.Path(), err)
 	}
-	return &Watch{
+	w := &Watch{
 		listener: listener, changed: make(chan struct{}, 1), ended: make(chan struct{}),
-		maxMessages: 2*hearing.ReceiveBuffer/messageSize + 1, sources: map[int]*watchedNamespace{},
-	}, nil
+		maxMessages: 2*hearing.ReceiveBuffer/messageSize + 1, sources: sources,
+	}
+	go w.listen()
+	return w, nil
 }
 
 // Close ends the watch and its goroutine. It can be called twice.
@@ -262,22 +258,23 @@ var sandboxGroups = append([]int{
 // needs CAP_NET_BROADCAST.
 func (n *Namespace) WatchSandboxes() (*SandboxWatch, error) {
 	groups := append([]int{unix.RTNLGRP_NSID}, sandboxGroups...)
-	w, err := n.watch(rtnl.Subscription{Groups: groups, AllNamespaces: true, ReceiveBuffer: receiveBuffer})
+	w, err := n.watch(rtnl.Subscription{Groups: groups, AllNamespaces: true, ReceiveBuffer: receiveBuffer}, map[int]*watchedNamespace{})
 	if err != nil {
 		return nil, err
 	}
-	go w.listen()
 	return &SandboxWatch{Watch: w, host: n}, nil
 }
 
 // Mute makes the watch hear nothing until Unmute, but for the ends of namespaces. It is for somebody who changes most of the namespaces, and
 // looks at them afterwards: for each message of a namespace, and each socket that hears all of them, the kernel searches the numbers of all
 // namespaces (peernet2id in net/core/net_namespace.c). With 3,000 namespaces that takes 0.2 ms, which whoever makes the change waits for.
-func (w *SandboxWatch) Mute() error { return w.listener.Leave(sandboxGroups...) }
+func (w *SandboxWatch) Mute() error {
+	return w.listener.SetMembership(unix.NETLINK_DROP_MEMBERSHIP, sandboxGroups...)
+}
 
 // Unmute ends Mute. What changes after Unmute has returned is heard again.
 func (w *SandboxWatch) Unmute() error {
-	err := w.listener.Join(sandboxGroups...)
+	err := w.listener.SetMembership(unix.NETLINK_ADD_MEMBERSHIP, sandboxGroups...)
 	w.mu.Lock()
 	w.muted = true
 	w.mu.Unlock()

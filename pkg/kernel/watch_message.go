@@ -132,65 +132,65 @@ func parseEvent(message *syscall.NetlinkMessage) (event Event) {
 // isPlain reports whether a checkpoint can have the route, and whether the message has all of it: the route goes through one device and
 // stays until somebody takes it away. Whoever uses a link-local address names the device, so its routes do not count.
 func (r parsedRoute) isPlain() bool {
-	return !r.skip && r.oif != 0 && len(r.hops) == 0 && len(r.undescribable) == 0 && !r.expires && !r.encapsulated &&
+	return !r.skip && r.oif != 0 && r.isWhole() && !r.expires &&
 		!slices.Contains(kernelProtocols, r.Protocol) && r.Table != unix.RT_TABLE_LOCAL && netstate.DaemonOf(r.Protocol) == "" &&
 		!r.Destination.Addr().IsLinkLocalUnicast() && !r.Destination.Addr().IsMulticast()
 }
 
-// The offsets of the fields that the filter looks at. A struct nlmsghdr of 16 bytes comes first. Each structure behind
-// it begins with the family.
+// ignored are the messages that a watch has no use for. Each is described by conditions that all hold. No checkpoint contains what
+// they report:
+//
+//   - ports and forwarding entries of bridges (AF_BRIDGE);
+//   - neighbours that the kernel has learnt. It tells several changes of each neighbour that a pod talks to. A
+//     neighbour that somebody deletes is NUD_FAILED then (neigh_delete in net/core/neighbour.c), as one that does not
+//     answer. One that is no longer needed is NUD_STALE;
+//   - questions about neighbours to user space (RTM_GETNEIGH);
+//   - cached routes (RTM_F_CLONED).
+var ignored = [][]condition{
+	{{atFamily, 1, bpf.JumpEqual, unix.AF_BRIDGE}},
+	{{atType, 2, bpf.JumpEqual, unix.RTM_NEWROUTE}, {atRouteFlags, 4, bpf.JumpBitsSet, unix.RTM_F_CLONED}},
+	{{atType, 2, bpf.JumpEqual, unix.RTM_GETNEIGH}},
+	{
+		{atType, 2, bpf.JumpEqual, unix.RTM_NEWNEIGH}, {atNeighState, 2, bpf.JumpBitsNotSet, unix.NUD_PERMANENT},
+		{atNeighFlags, 1, bpf.JumpBitsNotSet, unix.NTF_PROXY},
+	},
+	{
+		{atType, 2, bpf.JumpEqual, unix.RTM_DELNEIGH}, {atNeighState, 2, bpf.JumpBitsNotSet, unix.NUD_PERMANENT | unix.NUD_FAILED},
+		{atNeighFlags, 1, bpf.JumpBitsNotSet, unix.NTF_PROXY},
+	},
+}
+
+// condition compares a number in a message with a value.
+type condition struct {
+	// offset is the place of the number, size its length in bytes.
+	offset, size uint32
+	test         bpf.JumpTest
+	value        uint64
+}
+
+// The offsets of the numbers. A struct nlmsghdr of 16 bytes comes first. Each structure behind it begins with the family.
 const (
 	atType       = 4
 	atFamily     = unix.SizeofNlMsghdr
 	atNeighState = unix.SizeofNlMsghdr + 8  // ndm_state of struct ndmsg
 	atNeighFlags = unix.SizeofNlMsghdr + 10 // ndm_flags
 	atRouteFlags = unix.SizeofNlMsghdr + 8  // rtm_flags of struct rtmsg
-	wholeMessage = 1 << 20
 )
 
-// watchFilter is a socket filter. It drops these messages before they take room in the receive buffer, because no
-// checkpoint contains what they report:
-//
-//   - ports and forwarding entries of bridges (AF_BRIDGE);
-//   - neighbours that the kernel has learnt. It tells several changes of each neighbour that a pod talks to. A
-//     neighbour that somebody deletes is NUD_FAILED then (neigh_delete in net/core/neighbour.c), as one that does not
-//     answer. One that is no longer needed is NUD_STALE;
-//   - cached routes (RTM_F_CLONED).
-var watchFilter = []bpf.Instruction{
-	bpf.LoadAbsolute{Off: atFamily, Size: 1},
-	bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_BRIDGE, SkipTrue: 17}, // drop
-	bpf.LoadAbsolute{Off: atType, Size: 2},
-	bpf.JumpIf{Cond: bpf.JumpEqual, Val: loaded16(unix.RTM_NEWROUTE), SkipTrue: 4},  // route
-	bpf.JumpIf{Cond: bpf.JumpEqual, Val: loaded16(unix.RTM_NEWNEIGH), SkipTrue: 6},  // new neighbour
-	bpf.JumpIf{Cond: bpf.JumpEqual, Val: loaded16(unix.RTM_DELNEIGH), SkipTrue: 8},  // deleted neighbour
-	bpf.JumpIf{Cond: bpf.JumpEqual, Val: loaded16(unix.RTM_GETNEIGH), SkipTrue: 12}, // drop: a question to user space
-	bpf.RetConstant{Val: wholeMessage},
-
-	bpf.LoadAbsolute{Off: atRouteFlags, Size: 4},
-	bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: loaded32(unix.RTM_F_CLONED), SkipTrue: 9}, // drop
-	bpf.RetConstant{Val: wholeMessage},
-
-	bpf.LoadAbsolute{Off: atNeighState, Size: 2},
-	bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: loaded16(unix.NUD_PERMANENT), SkipTrue: 7}, // keep
-	bpf.Jump{Skip: 2}, // proxy
-
-	bpf.LoadAbsolute{Off: atNeighState, Size: 2},
-	bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: loaded16(unix.NUD_PERMANENT | unix.NUD_FAILED), SkipTrue: 4}, // keep
-
-	bpf.LoadAbsolute{Off: atNeighFlags, Size: 1},                        // proxy
-	bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.NTF_PROXY, SkipTrue: 2}, // keep
-	bpf.RetConstant{Val: 0},
-	bpf.RetConstant{Val: 0},            // drop
-	bpf.RetConstant{Val: wholeMessage}, // keep
-}
-
-// loaded16 returns the number as a filter loads it. The kernel writes it in the machine's order, and a filter loads in
-// network byte order.
-func loaded16(n uint16) uint32 {
-	return uint32(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, n)))
-}
-
-// loaded32 is loaded16 for a number of four bytes.
-func loaded32(n uint32) uint32 {
-	return binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, n))
+// watchFilter is a socket filter. It drops the ignored messages before they take room in the receive buffer.
+func watchFilter() (program []bpf.Instruction) {
+	for _, conditions := range ignored {
+		for i, c := range conditions {
+			// The kernel writes a number in the machine's order, and a filter loads it in network byte order.
+			var loaded uint32
+			for _, b := range encodeNumber(c.value, netstate.Format(c.size)) {
+				loaded = loaded<<8 | uint32(b)
+			}
+			next := uint8(2*(len(conditions)-i) - 1)
+			program = append(program, bpf.LoadAbsolute{Off: c.offset, Size: int(c.size)}, bpf.JumpIf{Cond: c.test, Val: loaded, SkipFalse: next})
+		}
+		program = append(program, bpf.RetConstant{Val: 0})
+	}
+	const wholeMessage = 1 << 20
+	return append(program, bpf.RetConstant{Val: wholeMessage})
 }

@@ -145,6 +145,21 @@ func everyKindComesBack(t *testing.T) {
 	}
 }
 
+// SetKind takes back the flags that somebody has set.
+func TestSetKindTakesFlagsBack(t *testing.T) {
+	w := newFixture(t)
+	link := bridge("eth0")
+	link.Macvlan = &netstate.Macvlan{Mode: "source", NoDestination: true}
+	w.build(t, netstate.Interface{Link: link}, true)
+	link.Macvlan = &netstate.Macvlan{Mode: "source"}
+	if err := w.sandbox.SetKind(must(w.sandbox.Index("eth0"))(t), link); err != nil {
+		t.Fatal(err)
+	}
+	if m := w.capture(t, "eth0").Link.Macvlan; m.NoDestination {
+		t.Errorf("it has %v", m.Words())
+	}
+}
+
 // comesBack makes the interface, changes it, captures it, deletes it, builds it again,
 // and compares.
 func comesBack(t *testing.T, i netstate.Interface, change string) {

@@ -1,28 +1,22 @@
 package netfilter
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 )
 
-// Chain is a chain of a table, and the jump to it. Its name is no one else's.
+// Chain is a chain of a table, and the jump to it. Nobody else has a chain of that name.
 type Chain struct {
-	Name string
+	Table, Name string
 	// From is the built-in chain that jumps to it. The jump has the comment, which has a blank.
 	From, Comment string
-	// Rules returns the rules that the chain should have, for those that it has. If there are none, the chain and all jumps to it go.
+	// Rules are those of the chain, and no others, in this order. If there are none, the chain and all jumps to it go.
 	//
 	// A rule is as iptables -S prints it, without -A CHAIN: it could never be found again otherwise. The order is -s, -d, -i, -o,
 	// -p, then the matches with the comment at their end, then -j. Marks are like 0x100, a comment has quotes, and
 	// CONNMARK has --set-xmark instead of --set-mark.
-	Rules func(current []string) []string
-}
-
-// Only is Rules for a chain that has these rules and no others, in this order.
-func Only(rules ...string) func([]string) []string {
-	return func([]string) []string { return rules }
+	Rules []string
 }
 
 // listing is what iptables -S prints.
@@ -41,8 +35,7 @@ func parse(text string) listing {
 		chain, rest, _ := strings.Cut(rest, " ")
 		switch option {
 		case "-P":
-			l.policies[chain] = rest
-			l.rules[chain] = nil
+			l.policies[chain], l.rules[chain] = rest, nil
 		case "-N":
 			l.rules[chain] = nil
 		case "-A":
@@ -60,29 +53,22 @@ func (l listing) has(chain string) bool {
 // edit is a line for iptables-restore, and what differs.
 type edit struct{ line, reason string }
 
-// plan returns what makes the chain as it should be. It keeps what is right.
+// plan returns what makes the chain and the jump to it as they should be.
 func (c Chain) plan(l listing) (edits []edit) {
-	current := l.rules[c.Name]
-	rules := c.Rules(current)
-	if len(rules) == 0 {
+	reason := ""
+	switch current := l.rules[c.Name]; {
+	case len(c.Rules) == 0:
 		return c.planRemove(l)
+	case !l.has(c.Name):
+		reason = fmt.Sprintf("chain %s is missing", c.Name)
+	case !slices.Equal(current, c.Rules):
+		reason = fmt.Sprintf("the rules of %s are not as they should be", c.Name)
 	}
-	surplus, missing := without(current, rules), without(rules, current)
-	reset := ""
-	if !l.has(c.Name) {
-		reset = fmt.Sprintf("chain %s is missing", c.Name)
-	} else if !slices.Equal(slices.Concat(without(current, surplus), missing), rules) {
-		reset = fmt.Sprintf("the rules of %s are out of order", c.Name)
-	}
-	if reset != "" {
-		surplus, missing = nil, rules
-		edits = append(edits, edit{":" + c.Name + " - [0:0]", reset}) // It empties a chain that is there.
-	}
-	for _, rule := range surplus {
-		edits = append(edits, edit{"-D " + c.Name + " " + rule, fmt.Sprintf("rule is too much in %s: %s", c.Name, rule)})
-	}
-	for _, rule := range missing {
-		edits = append(edits, edit{"-A " + c.Name + " " + rule, cmp.Or(reset, fmt.Sprintf("rule is missing in %s: %s", c.Name, rule))})
+	if reason != "" {
+		edits = append(edits, edit{":" + c.Name + " - [0:0]", reason}) // It empties a chain that is there.
+		for _, rule := range c.Rules {
+			edits = append(edits, edit{"-A " + c.Name + " " + rule, reason})
+		}
 	}
 	return append(edits, c.planJump(l.rules[c.From])...)
 }
@@ -125,28 +111,4 @@ func (c Chain) planRemove(l listing) (edits []edit) {
 		}
 	}
 	return append(edits, edit{"-F " + c.Name, reason}, edit{"-X " + c.Name, reason})
-}
-
-// without returns the rules that are not among the others. There can be hundreds.
-func without(rules, others []string) (rest []string) {
-	found := map[string]bool{}
-	for _, rule := range others {
-		found[rule] = true
-	}
-	for _, rule := range rules {
-		if !found[rule] {
-			rest = append(rest, rule)
-		}
-	}
-	return rest
-}
-
-// reasons returns those of the edits, each once.
-func reasons(edits []edit) (texts []string) {
-	for _, e := range edits {
-		if !slices.Contains(texts, e.reason) {
-			texts = append(texts, e.reason)
-		}
-	}
-	return texts
 }

@@ -83,8 +83,12 @@ func variantOf(path string) (variant, error) {
 	return legacy, nil // Versions before 1.8 do not say so.
 }
 
-// Installed returns ErrNotInstalled if there is no iptables for the family.
-func Installed(family Family) error {
-	_, err := find(family, directories())
+// Installed returns ErrNotInstalled if there is no iptables at all.
+func Installed() (err error) {
+	for _, family := range []Family{IPv6, IPv4} {
+		if _, err = find(family, directories()); err == nil {
+			break
+		}
+	}
 	return err
 }

@@ -59,7 +59,7 @@ func (p backend) try(f func() error) error {
 }
 
 // with opens a table of the place's variant, as if the other was not installed.
-func (p backend) with(t *testing.T, f func(*Table) error, chains ...Chain) {
+func (p backend) with(t *testing.T, f func(*Tables) error, chains ...Chain) {
 	t.Helper()
 	p.in(t, func() error {
 		table, err := p.open(chains...)
@@ -70,15 +70,12 @@ func (p backend) with(t *testing.T, f func(*Table) error, chains ...Chain) {
 	})
 }
 
-func (p backend) open(chains ...Chain) (*Table, error) {
+func (p backend) open(chains ...Chain) (*Tables, error) {
 	in, err := find(p.family, directories())
 	if err != nil {
 		return nil, err
 	}
-	table := &Table{family: p.family, name: "mangle", chains: chains, variant: p.variant, path: in.path[p.variant], wait: patience, limit: limit}
-	if len(chains) == 1 && chains[0].From == "POSTROUTING" {
-		table.name = "nat"
-	}
+	table := &Tables{Family: p.family, chains: chains, variant: p.variant, path: in.path[p.variant], wait: patience, limit: limit}
 	table.registered, err = legacyTables(p.family)
 	return table, err
 }
@@ -86,7 +83,7 @@ func (p backend) open(chains ...Chain) (*Table, error) {
 // ensure makes the chains, and makes sure that nothing differs then.
 func (p backend) ensure(t *testing.T, chains ...Chain) {
 	t.Helper()
-	p.with(t, (*Table).Ensure, chains...)
+	p.with(t, (*Tables).Ensure, chains...)
 	p.with(t, checkNoDifference, chains...)
 }
 
@@ -116,49 +113,42 @@ func eachBackend(t *testing.T, test func(t *testing.T, p backend)) {
 // saveChain is a chain as in a pod: it saves a mark of the packets in that of the connections.
 func saveChain() Chain {
 	return Chain{
-		Name: "RELINK-SAVE", From: "PREROUTING", Comment: "relink: to the chain",
-		Rules: Only(
+		Table: "mangle", Name: "RELINK-SAVE", From: "PREROUTING", Comment: "relink: to the chain",
+		Rules: []string{
 			`-i eth0 -m conntrack --ctstate NEW -m comment --comment "a \"quoted\" it\'s \\" -j CONNMARK --set-xmark 0x100/0x100`,
 			"-i eth1 -m comment --comment other -j CONNMARK --set-xmark 0x0/0x100",
 			"-i eth2 -m comment --comment third -j RETURN",
-		),
+		},
 	}
 }
 
 // restoreChain is the other chain in a pod.
 func restoreChain() Chain {
 	return Chain{
-		Name: "RELINK-PUT", From: "OUTPUT", Comment: "relink: back",
-		Rules: Only("-m connmark --mark 0x100/0x100 -m comment --comment relink -j CONNMARK --restore-mark --nfmask 0x100 --ctmask 0x100"),
+		Table: "mangle", Name: "RELINK-PUT", From: "OUTPUT", Comment: "relink: back",
+		Rules: []string{"-m connmark --mark 0x100/0x100 -m comment --comment relink -j CONNMARK --restore-mark --nfmask 0x100 --ctmask 0x100"},
 	}
 }
 
-// masquerade is a host's chain: it gets the rules of these pods, and loses those of one.
-func (p backend) masquerade(without int, pods ...int) Chain {
-	rule := func(n int) string {
-		return fmt.Sprintf("-s %s -o eth+ -m comment --comment \"shop/web-%d\" -j MASQUERADE", p.address(n)+map[Family]string{IPv4: "/32", IPv6: "/128"}[p.family], n)
+// masquerade is a host's chain, with a rule for each of these networks.
+func (p backend) masquerade(networks ...int) Chain {
+	c := Chain{Table: "nat", Name: "RELINK-NAT", From: "POSTROUTING", Comment: "relink: out"}
+	for _, n := range networks {
+		c.Rules = append(c.Rules, fmt.Sprintf("-s %s -o eth+ -m comment --comment \"web %d\" -j MASQUERADE", p.address(n)+map[Family]string{IPv4: "/32", IPv6: "/128"}[p.family], n))
 	}
-	return Chain{Name: "RELINK-NAT", From: "POSTROUTING", Comment: "relink: out", Rules: func(current []string) []string {
-		rules := slices.DeleteFunc(slices.Clone(current), func(r string) bool { return r == rule(without) })
-		for _, n := range pods {
-			if !slices.Contains(rules, rule(n)) {
-				rules = append(rules, rule(n))
-			}
-		}
-		return rules
-	}}
+	return c
 }
 
 // removed are the chains as they are when nobody needs them.
 func removed(chains ...Chain) []Chain {
 	for i := range chains {
-		chains[i].Rules = Only()
+		chains[i].Rules = nil
 	}
 	return chains
 }
 
 // checkNoDifference fails if the chains are not as they should be.
-func checkNoDifference(t *Table) error {
+func checkNoDifference(t *Tables) error {
 	differ, err := t.Differs()
 	if err == nil && len(differ) > 0 {
 		err = fmt.Errorf("differs: %s", strings.Join(differ, "; "))

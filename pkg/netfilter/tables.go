@@ -33,11 +33,9 @@ func (f Family) program() string {
 	return "iptables"
 }
 
-// Table is one table of one family in one network namespace.
-type Table struct {
-	family Family
-	// name is mangle or nat, for example.
-	name    string
+// Tables are those of one family in one network namespace, and the chains that it should have.
+type Tables struct {
+	Family  Family
 	chains  []Chain
 	variant variant
 	path    string
@@ -48,21 +46,21 @@ type Table struct {
 	limit time.Duration
 }
 
-// Open finds the iptables of the family that is in use in the namespace of the calling thread, for these chains of a table. It
+// Open finds the iptables of the family that is in use in the namespace of the calling thread, for these chains. It
 // returns ErrNotInstalled if iptables is missing, and ErrLocked if another program has the tables.
-func Open(family Family, table string, chains ...Chain) (*Table, error) {
-	return open(family, directories(), table, chains...)
+func Open(family Family, chains ...Chain) (*Tables, error) {
+	return open(family, directories(), chains...)
 }
 
 // open is Open with the directories of programs. It chooses the variant that has one of the chains: in the other they would be made
 // twice, and never removed. Then comes the one that a kubelet uses, and then the system's. Most often no legacy table is there, and
 // the system's variant is nft: then it starts no program.
-func open(family Family, directories []string, table string, chains ...Chain) (*Table, error) {
+func open(family Family, directories []string, chains ...Chain) (*Tables, error) {
 	programs, err := find(family, directories)
 	if err != nil {
 		return nil, err
 	}
-	t := &Table{family: family, name: table, chains: chains, wait: patience, limit: limit}
+	t := &Tables{Family: family, chains: chains, wait: patience, limit: limit}
 	if t.registered, err = legacyTables(family); err != nil {
 		return nil, err
 	}
@@ -96,83 +94,97 @@ func legacyTables(family Family) ([]string, error) {
 	return strings.Fields(string(names)), err
 }
 
-func (t *Table) hasChains() (bool, error) {
-	l, err := t.listChains()
-	return slices.ContainsFunc(t.chains, func(c Chain) bool { return l.has(c.Name) }), err
+func (t *Tables) hasChains() (found bool, err error) {
+	err = t.byTable(func(_ string, chains []Chain, l listing) {
+		found = found || slices.ContainsFunc(chains, func(c Chain) bool { return l.has(c.Name) })
+	})
+	return found, err
 }
 
 // hasKubelet says that a kubelet uses the variant: it makes one of these chains.
-func (t *Table) hasKubelet() (bool, error) {
+func (t *Tables) hasKubelet() (bool, error) {
 	l, err := t.list("mangle")
 	return l.has("KUBE-IPTABLES-HINT") || l.has("KUBE-KUBELET-CANARY"), err
+}
+
+// byTable calls f for each table with its chains, which stand together.
+func (t *Tables) byTable(f func(table string, chains []Chain, l listing)) error {
+	for rest := t.chains; len(rest) > 0; {
+		table, count := rest[0].Table, 1
+		for count < len(rest) && rest[count].Table == table {
+			count++
+		}
+		l, err := t.listChains(table, rest[:count])
+		if err != nil {
+			return err
+		}
+		f(table, rest[:count], l)
+		rest = rest[count:]
+	}
+	return nil
 }
 
 // Ensure makes the chains, their rules and the jumps to them, or takes them away. It changes nothing that is right, and can be called
 // again after any failure. It returns ErrLocked if another program has the tables, and context.DeadlineExceeded if iptables does not
 // end.
-func (t *Table) Ensure() error {
-	edits, err := t.plan()
-	if err != nil || len(edits) == 0 {
-		return err
+func (t *Tables) Ensure() error {
+	_, script, err := t.plan()
+	if err == nil && script != "" {
+		_, err = t.run(script, t.path+"-restore", "--noflush")
 	}
-	script := "*" + t.name + "\n"
-	for _, e := range edits {
-		script += e.line + "\n"
-	}
-	_, err = t.run(script+"COMMIT\n", t.path+"-restore", "--noflush")
 	return err
 }
 
 // Differs says what Ensure would change. It is empty if all is right. It changes nothing, and returns the errors of Ensure.
-func (t *Table) Differs() ([]string, error) {
-	edits, err := t.plan()
-	return reasons(edits), err
+func (t *Tables) Differs() ([]string, error) {
+	reasons, _, err := t.plan()
+	return reasons, err
 }
 
-func (t *Table) plan() (edits []edit, err error) {
-	l, err := t.listChains()
-	if err != nil {
-		return nil, err
-	}
-	if c := t.chains[0]; len(t.chains) == 1 && l.has(c.Name) && len(c.Rules(l.rules[c.Name])) == 0 {
-		if l, err = t.list(t.name); err != nil { // Every jump to the chain has to go.
-			return nil, err
+// plan returns what differs, each once, and what iptables-restore has to read. Both are empty if all is right.
+func (t *Tables) plan() (reasons []string, script string, err error) {
+	err = t.byTable(func(table string, chains []Chain, l listing) {
+		lines := ""
+		for _, c := range chains {
+			for _, e := range c.plan(l) {
+				lines += e.line + "\n"
+				if !slices.Contains(reasons, e.reason) {
+					reasons = append(reasons, e.reason)
+				}
+			}
 		}
-	}
-	for _, c := range t.chains {
-		edits = append(edits, c.plan(l)...)
-	}
-	return edits, nil
+		if lines != "" {
+			script += "*" + table + "\n" + lines + "COMMIT\n"
+		}
+	})
+	return reasons, script, err
 }
 
 // Rules returns the rules of a chain, and the policy of a built-in one, such as DROP. The policy is empty if the table is not there. It
 // returns the errors of Ensure.
-func (t *Table) Rules(chain string) (policy string, rules []string, err error) {
-	l, err := t.list(t.name)
+func (t *Tables) Rules(table, chain string) (policy string, rules []string, err error) {
+	l, err := t.list(table)
 	return l.policies[chain], l.rules[chain], err
 }
 
-// Family is that of the table.
-func (t *Table) Family() Family { return t.family }
-
 // Program is the name of the program in use.
-func (t *Table) Program() string { return t.family.program() + "-" + string(t.variant) }
+func (t *Tables) Program() string { return t.Family.program() + "-" + string(t.variant) }
 
-// listChains lists what the chains need. A whole table is one run of iptables. But a single chain is a host's, next to those of
-// kube-proxy: to list 20,000 rules takes iptables-nft 260 ms, and two chains take 4 ms. If the listing of one fails, it may not be
-// there: the whole table tells, and no message needs to be understood.
-func (t *Table) listChains() (listing, error) {
-	if len(t.chains) != 1 {
-		return t.list(t.name)
+// listChains lists what the chains of the table need. A whole table is one run of iptables. But a single chain is a host's, next to those
+// of kube-proxy: to list 20,000 rules takes iptables-nft 260 ms, and two chains take 4 ms. If the listing of one fails, it may not be
+// there: the whole table tells, and no message needs to be understood. A chain that goes needs the whole table: every jump to it has to go.
+func (t *Tables) listChains(table string, chains []Chain) (listing, error) {
+	if len(chains) != 1 || len(chains[0].Rules) == 0 {
+		return t.list(table)
 	}
 	found := listing{rules: map[string][]string{}}
-	for _, name := range []string{t.chains[0].Name, t.chains[0].From} {
-		l, err := t.list(t.name, name)
+	for _, name := range []string{chains[0].Name, chains[0].From} {
+		l, err := t.list(table, name)
 		if IsTransient(err) {
 			return l, err
 		}
 		if err != nil || !l.has(name) {
-			return t.list(t.name)
+			return t.list(table)
 		}
 		found.rules[name] = l.rules[name]
 	}
@@ -180,18 +192,15 @@ func (t *Table) listChains() (listing, error) {
 }
 
 // list lists a table, or a chain of it.
-func (t *Table) list(table string, chain ...string) (listing, error) {
+func (t *Tables) list(table string, chain ...string) (listing, error) {
 	if t.variant == legacy && !slices.Contains(t.registered, table) {
 		return listing{}, nil // To list it would register it.
 	}
 	text, err := t.run("", t.path, append([]string{"-t", table, "-S"}, chain...)...)
-	if err != nil {
-		return listing{}, err
-	}
-	return parse(text), nil
+	return parse(text), err
 }
 
 // run runs a program of iptables, which waits for the lock.
-func (t *Table) run(input, path string, args ...string) (string, error) {
+func (t *Tables) run(input, path string, args ...string) (string, error) {
 	return output(t.limit, input, path, append(args, "--wait", strconv.Itoa(t.wait))...)
 }

@@ -68,7 +68,7 @@ func TestOpen(t *testing.T) {
 				fresh.Run(t, path, strings.ReplaceAll(test.before, "IPT-", family.program()+"-"))
 				p := backend{path: path}
 				p.in(t, func() error {
-					table, err := open(family, programs(t, installations(family.program())[test.machine]), "mangle", saveChain())
+					table, err := open(family, programs(t, installations(family.program())[test.machine]), saveChain())
 					if err != nil {
 						if err.Error() != family.program()+test.want || !errors.Is(err, ErrNotInstalled) {
 							t.Errorf("%v, want %s", err, test.want)
@@ -95,7 +95,7 @@ func TestLookingChangesNothing(t *testing.T) {
 			tables := fresh.Run(t, path, list)
 			backend{path: path}.in(t, func() error {
 				for _, chain := range []Chain{saveChain(), removed(saveChain())[0]} {
-					table, err := open(IPv4, programs(t, installations("iptables")[machine]), "mangle", chain)
+					table, err := open(IPv4, programs(t, installations("iptables")[machine]), chain)
 					if err != nil {
 						return err
 					}
@@ -103,7 +103,8 @@ func TestLookingChangesNothing(t *testing.T) {
 						return err
 					}
 				}
-				table, err := open(IPv4, programs(t, installations("iptables")[machine]), "raw", removed(saveChain())...)
+				raw := Chain{Table: "raw", Name: "RELINK-RAW", From: "OUTPUT"}
+				table, err := open(IPv4, programs(t, installations("iptables")[machine]), raw)
 				if err != nil {
 					return err
 				}
@@ -120,7 +121,7 @@ func TestLookingChangesNothing(t *testing.T) {
 func TestOpenWithoutPATH(t *testing.T) {
 	t.Setenv("PATH", "")
 	for _, family := range []Family{IPv4, IPv6} {
-		if _, err := Open(family, "mangle", saveChain()); err != nil {
+		if _, err := Open(family, saveChain()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -129,7 +130,7 @@ func TestOpenWithoutPATH(t *testing.T) {
 // A user without privileges gets an error, and not the answer that nothing is there.
 func TestOpenAsNobody(t *testing.T) {
 	fresh.AsNobody(t, func() {
-		table, err := Open(IPv4, "mangle", saveChain())
+		table, err := Open(IPv4, saveChain())
 		if err == nil {
 			_, err = table.Differs()
 		}

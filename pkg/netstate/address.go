@@ -95,13 +95,19 @@ const flagDeprecated = 0x20
 // kernel drops most of these routes with the addresses, and would not accept the others again. uptime is the time since
 // the boot.
 func (i Interface) Unexpired(uptime time.Duration) Interface {
-	isExpired := func(a Address) bool { return a.IsExpired(uptime) }
-	if !slices.ContainsFunc(i.Addresses, isExpired) {
+	var expired, rest []Address
+	for _, a := range i.Addresses {
+		if a.IsExpired(uptime) {
+			expired = append(expired, a)
+		} else {
+			rest = append(rest, a)
+		}
+	}
+	if len(expired) == 0 {
 		return i
 	}
-	expired := slices.DeleteFunc(slices.Clone(i.Addresses), func(a Address) bool { return !a.IsExpired(uptime) })
-	i.Addresses = slices.DeleteFunc(slices.Clone(i.Addresses), isExpired)
-	i.Routes = slices.DeleteFunc(slices.Clone(i.Routes), func(r Route) bool { return r.dependsOn(expired, i.Addresses) })
+	i.Addresses = rest
+	i.Routes = slices.DeleteFunc(slices.Clone(i.Routes), func(r Route) bool { return r.dependsOn(expired, rest) })
 	return i
 }
 

@@ -102,6 +102,9 @@ type LiveDevice struct {
 	AltNames []string
 	// Carrier says that the device can send: it is up, and so are the devices below it.
 	Carrier bool
+	// CarrierChanges is how often carrier has come or gone. When a VLAN device is set down with its parent, it loses its
+	// carrier, too.
+	CarrierChanges int
 	// PrimaryIndex is the index of a bond's primary member.
 	PrimaryIndex int
 	// PF is the bus address of the physical function whose virtual function (VF) of SR-IOV the device is. It is empty for any other
@@ -179,7 +182,7 @@ func (ds Devices) Chain(index int) ([]Device, error) {
 			return nil, fmt.Errorf("device %s is stacked on itself", d.Name)
 		}
 		chain = append(chain, ds.Recorded(d))
-		if !d.Stacked() {
+		if !IsStacked(d.Kind) {
 			break
 		}
 		index = d.ParentIndex
@@ -187,10 +190,10 @@ func (ds Devices) Chain(index int) ([]Device, error) {
 	return chain, nil
 }
 
-// Stacked says whether the parent index means a device below. For a veth it means its peer, and for a NIC it
-// can mean the port of its switch.
-func (d LiveDevice) Stacked() bool {
-	switch d.Kind {
+// IsStacked says whether the parent index of a device of that kind means a device below. For a veth it means its peer, and for a
+// NIC it can mean the port of its switch.
+func IsStacked(kind string) bool {
+	switch kind {
 	case KindVLAN, KindMacvlan, KindMacvtap, KindIPvlan, "ipvtap":
 		return true
 	}
@@ -227,23 +230,24 @@ func SameIndices(a, b []Device) bool {
 func WithIndices(chain, source []Device) []Device {
 	chain = slices.Clone(chain)
 	for i := range chain {
-		device := Device{}
-		if i < len(source) && (source[i].Name == chain[i].Name || source[i].IfIndex == chain[i].IfIndex) {
-			device = source[i]
+		d := &chain[i]
+		var known Device
+		if i < len(source) && (source[i].Name == d.Name || source[i].IfIndex == d.IfIndex) {
+			known = source[i]
 		}
-		chain[i].IfIndex = device.IfIndex
-		if chain[i].Bond == nil {
+		d.IfIndex = known.IfIndex
+		if d.Bond == nil {
 			continue
 		}
-		bond := *chain[i].Bond
+		bond := *d.Bond
 		bond.Members = slices.Clone(bond.Members)
 		for j := range bond.Members {
 			bond.Members[j].IfIndex = 0
-			if device.Bond != nil && j < len(device.Bond.Members) {
-				bond.Members[j].IfIndex = device.Bond.Members[j].IfIndex
+			if known.Bond != nil && j < len(known.Bond.Members) {
+				bond.Members[j].IfIndex = known.Bond.Members[j].IfIndex
 			}
 		}
-		chain[i].Bond = &bond
+		d.Bond = &bond
 	}
 	return chain
 }

@@ -117,23 +117,16 @@ func (ds *differences) options(want, live []string) {
 }
 
 // Words are the options of the macvlan that somebody set, in the words of ip-link(8).
-func (m Macvlan) Words() (options []string) {
-	if m.NoPromiscuous {
-		options = append(options, "nopromisc")
-	}
-	if m.NoDestination {
-		options = append(options, "nodst")
-	}
-	if m.BCQueueLen != 0 {
-		options = append(options, fmt.Sprintf("bcqueuelen %d", m.BCQueueLen))
-	}
+func (m Macvlan) Words() []string {
+	var w words
+	w.add("nopromisc", m.NoPromiscuous)
+	w.add("nodst", m.NoDestination)
+	w.add("bcqueuelen", m.BCQueueLen)
 	if m.BCCutoff != nil {
-		options = append(options, fmt.Sprintf("bc_cutoff %d", *m.BCCutoff))
+		w.put("bc_cutoff", *m.BCCutoff)
 	}
-	if len(m.Sources) > 0 {
-		options = append(options, "sources "+strings.Join(slices.Sorted(slices.Values(m.Sources)), " "))
-	}
-	return options
+	w.add("sources", strings.Join(slices.Sorted(slices.Values(m.Sources)), " "))
+	return w
 }
 
 func (v IPvlan) String() string { return v.Mode + " " + v.Flag }
@@ -150,18 +143,18 @@ func (v VLANOptions) restrictedTo(want VLANOptions) VLANOptions {
 
 // Words are the options in the words of ip-link(8).
 func (v VLANOptions) Words() []string {
-	options := []string{"no flags"}
+	w := words{"no flags"}
 	if len(v.Flags) > 0 {
-		options[0] = "flags " + strings.Join(v.Flags, " ")
+		w[0] = "flags " + strings.Join(v.Flags, " ")
 	}
-	qos := func(name string, priorities map[uint32]uint32) {
+	qos := func(label string, priorities map[uint32]uint32) {
 		for _, priority := range slices.Sorted(maps.Keys(priorities)) {
-			options = append(options, fmt.Sprintf("%s %d:%d", name, priority, priorities[priority]))
+			w.put(label, fmt.Sprintf("%d:%d", priority, priorities[priority]))
 		}
 	}
 	qos("ingress-qos-map", v.IngressQoS)
 	qos("egress-qos-map", v.EgressQoS)
-	return options
+	return w
 }
 
 func (m Master) String() string { return m.Kind + " " + m.Name }
@@ -176,11 +169,11 @@ func (ds *differences) master(want Master, live *Master) {
 		ds.add(FieldMaster, want, live)
 		return
 	}
-	var wanted, actual []string
+	var wanted, actual words
 	for _, name := range slices.Sorted(maps.Keys(want.Port)) {
 		if live.Port[name] != want.Port[name] {
-			wanted = append(wanted, fmt.Sprintf("%s %d", name, want.Port[name]))
-			actual = append(actual, fmt.Sprintf("%s %d", name, live.Port[name]))
+			wanted.put(name, want.Port[name])
+			actual.put(name, live.Port[name])
 		}
 	}
 	if len(wanted) > 0 {
@@ -222,16 +215,12 @@ func (f LinkFlags) without(flags LinkFlags) LinkFlags {
 }
 
 func (f LinkFlags) String() string {
-	var words []string
-	for _, flag := range []struct {
-		set  bool
-		word string
-	}{{f.Promiscuous, "promisc on"}, {f.AllMulticast, "allmulticast on"}, {f.NoARP, "arp off"}, {f.NoMulticast, "multicast off"}} {
-		if flag.set {
-			words = append(words, flag.word)
-		}
-	}
-	return strings.Join(words, ", ")
+	var w words
+	w.add("promisc on", f.Promiscuous)
+	w.add("allmulticast on", f.AllMulticast)
+	w.add("arp off", f.NoARP)
+	w.add("multicast off", f.NoMulticast)
+	return strings.Join(w, ", ")
 }
 
 // settings compares the wanted settings. Nil in live: nobody looked at them.

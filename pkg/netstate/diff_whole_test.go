@@ -49,7 +49,7 @@ func TestDiffOfWhatFewHave(t *testing.T) {
 			have: func(i *Interface) { i.Link.Macvlan.Sources = []string{"02:00:00:00:00:06"} },
 			says: []string{"options is bcqueuelen 1000, sources 02:00:00:00:00:06, not bcqueuelen 1000, sources 02:00:00:00:00:06 02:00:00:00:00:07"},
 		},
-		"a cutoff that an older kernel has not": {want: func(i *Interface) { i.Link.Macvlan.BCCutoff = pointer[int32](5) }},
+		"a cutoff that an older kernel has not": {want: func(i *Interface) { i.Link.Macvlan.BCCutoff = pointer(5) }},
 		"a route's next hops": {
 			want: func(i *Interface) { i.Routes[0].NextHops = []NextHop{{Weight: 1}, {Device: "net1", Weight: 2}} },
 			says: []string{"route is 0.0.0.0/0 via 10.3.0.1, not 0.0.0.0/0 via 10.3.0.1 nexthop weight 1 nexthop dev net1 weight 2"},

@@ -68,7 +68,7 @@ type Macvlan struct {
 	// (IFLA_MACVLAN_BC_QUEUE_LEN). 0 in a Link to build: the kernel's default.
 	BCQueueLen uint32 `json:"bcQueueLen,omitempty"`
 	// BCCutoff is IFLA_MACVLAN_BC_CUTOFF (since 6.4), nil if the kernel tells none.
-	BCCutoff *int32 `json:"bcCutoff,omitempty"`
+	BCCutoff *int `json:"bcCutoff,omitempty"`
 	// Sources are the MACs of mode source.
 	Sources []string `json:"sources,omitempty"`
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 )
 
 // Route is a route through an interface that the kernel did not make itself.
@@ -59,19 +58,12 @@ type NextHop struct {
 }
 
 func (h NextHop) String() string {
-	var b strings.Builder
-	b.WriteString("nexthop")
-	if h.Gateway.IsValid() {
-		fmt.Fprintf(&b, " via %s", h.Gateway)
-	}
-	if h.Device != "" {
-		fmt.Fprintf(&b, " dev %s", h.Device)
-	}
-	fmt.Fprintf(&b, " weight %d", h.Weight)
-	if h.OnLink {
-		b.WriteString(" onlink")
-	}
-	return b.String()
+	w := words{"nexthop"}
+	w.add("via", h.Gateway)
+	w.add("dev", h.Device)
+	w.add("weight", h.Weight)
+	w.add("onlink", h.OnLink)
+	return w.String()
 }
 
 // tableMain is RT_TABLE_MAIN.
@@ -82,29 +74,23 @@ func (r Route) Is6() bool { return r.Destination.Addr().Is6() }
 
 // String returns the route in the words of ip-route(8).
 func (r Route) String() string {
-	var b strings.Builder
-	b.WriteString(r.Destination.String())
-	add := func(set bool, word string, value any) {
-		if set {
-			fmt.Fprintf(&b, " %s %v", word, value)
-		}
+	w := words{r.Destination.String()}
+	w.add("from", r.From)
+	w.add("via", r.Gateway)
+	w.add("dev", r.Device)
+	if r.Table != tableMain {
+		w.put("table", r.Table)
 	}
-	add(r.From.IsValid(), "from", r.From)
-	add(r.Gateway.IsValid(), "via", r.Gateway)
-	add(r.Device != "", "dev", r.Device)
-	add(r.Table != tableMain, "table", r.Table)
-	add(r.Priority != 0, "metric", r.Priority)
-	add(r.Source.IsValid(), "src", r.Source)
-	add(r.Scope != 0, "scope", r.Scope)
-	add(r.MTU != 0, "mtu", r.MTU)
-	add(r.AdvMSS != 0, "advmss", r.AdvMSS)
-	if r.OnLink {
-		b.WriteString(" onlink")
-	}
+	w.add("metric", r.Priority)
+	w.add("src", r.Source)
+	w.add("scope", r.Scope)
+	w.add("mtu", r.MTU)
+	w.add("advmss", r.AdvMSS)
+	w.add("onlink", r.OnLink)
 	for _, h := range r.NextHops {
-		b.WriteString(" " + h.String())
+		w = append(w, h.String())
 	}
-	return b.String()
+	return w.String()
 }
 
 // detail returns everything about the route, for two routes with the same String.

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 )
 
 // Rule is a policy rule (ip-rule(8)). Numbers are the kernel's (linux/fib_rules.h).
@@ -30,40 +29,27 @@ type Rule struct {
 // String returns everything of the rule in the words of ip-rule(8). Two rules with the same String are the
 // same.
 func (r Rule) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d:", r.Priority)
-	add := func(set bool, word string, value any) {
-		if set {
-			fmt.Fprintf(&b, " %s %v", word, value)
-		}
-	}
-	if r.IPv6 {
-		b.WriteString(" inet6")
-	}
-	if r.Invert {
-		b.WriteString(" not")
-	}
-	add(r.From.IsValid(), "from", r.From)
-	add(r.To.IsValid(), "to", r.To)
-	add(r.TOS != 0, "tos", r.TOS)
-	add(r.InputDevice != "", "iif", r.InputDevice)
-	add(r.OutputDevice != "", "oif", r.OutputDevice)
+	w := words{fmt.Sprintf("%d:", r.Priority)}
+	w.add("inet6", r.IPv6)
+	w.add("not", r.Invert)
+	w.add("from", r.From)
+	w.add("to", r.To)
+	w.add("tos", r.TOS)
+	w.add("iif", r.InputDevice)
+	w.add("oif", r.OutputDevice)
 	for _, name := range slices.Sorted(maps.Keys(r.Selectors)) {
-		add(true, name, r.Selectors[name])
+		w.put(name, r.Selectors[name])
 	}
-	add(r.Table != 0, "lookup", r.Table)
-	add(r.Action != actionLookup, "action", r.Action)
-	add(r.Protocol != 0, "protocol", r.Protocol)
-	return b.String()
+	w.add("lookup", r.Table)
+	if r.Action != actionLookup {
+		w.put("action", r.Action)
+	}
+	w.add("protocol", r.Protocol)
+	return w.String()
 }
 
 // actionLookup is FR_ACT_TO_TBL.
 const actionLookup = 1
-
-// Equal says that both are the same rule.
-func (r Rule) Equal(rule Rule) bool {
-	return r.Priority == rule.Priority && r.IPv6 == rule.IPv6 && r.Table == rule.Table && r.String() == rule.String()
-}
 
 // Concerning returns the rules that concern the interface. They name it, or one of its addresses, or a table with
 // routes of the interface that is not one of the kernel's own tables.

@@ -17,6 +17,15 @@ func Count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
+// Shorten returns what of the text fits into that many bytes: its end tells that something is missing.
+func Shorten(text string, size int) string {
+	const ellipsis = " ..."
+	if len(text) <= size {
+		return text
+	}
+	return strings.ToValidUTF8(text[:size-len(ellipsis)], "") + ellipsis
+}
+
 // First joins the first of the texts, up to the limit, and counts the others: "a, b, and 3 more".
 func First(texts []string, limit int, separator string) string {
 	if rest := len(texts) - limit; rest > 0 {

@@ -89,14 +89,9 @@ func filesOf(pid int) []string {
 	return links
 }
 
-// linksIn returns the paths of what is in the directory. filepath.Glob takes twice the time.
+// linksIn returns the paths of what is in the directory. There is nothing if the process has ended. filepath.Glob takes twice the time.
 func linksIn(dir string) (links []string) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil // The process has ended.
-	}
-	defer func() { _ = f.Close() }()
-	names, _ := f.Readdirnames(-1)
+	names, _ := namesIn(dir)
 	for _, name := range names {
 		links = append(links, dir+"/"+name)
 	}
@@ -130,20 +125,12 @@ func (k keepers) addLinks(links []string, description string, l durability) (fil
 
 // addMounts notes what is mounted where the process is.
 func (k keepers) addMounts(process string) error {
-	f, err := os.Open(filepath.Join(process, "mountinfo"))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }()
-	mounts, err := parseMounts(f)
-	if err != nil {
-		return err
-	}
-	for _, m := range mounts {
+	mountinfo, err := os.ReadFile(filepath.Join(process, "mountinfo"))
+	for _, m := range parseMounts(mountinfo) {
 		description := fmt.Sprintf("a mount at %s, as process %s sees it,", m.path, filepath.Base(process))
 		k.add(m.inode, description, filepath.Join(process, "root", m.path), byMount)
 	}
-	return nil
+	return err
 }
 
 func (k keepers) add(inode uint64, description, path string, l durability) {

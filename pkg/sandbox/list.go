@@ -50,17 +50,12 @@ type foundPath struct {
 }
 
 func mountPaths() ([]foundPath, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return nil, fmt.Errorf("list mounted namespaces: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	mounts, err := parseMounts(f)
+	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil, fmt.Errorf("list mounted namespaces: %w", err)
 	}
 	var paths []foundPath
-	for _, m := range mounts {
+	for _, m := range parseMounts(mountinfo) {
 		// If something else was mounted over it, the path leads there.
 		if id, ok := Identify(m.path); ok && id.Inode == m.inode {
 			paths = append(paths, foundPath{NamespaceFile: id, path: m.path})

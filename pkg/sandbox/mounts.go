@@ -1,8 +1,6 @@
 package sandbox
 
 import (
-	"bufio"
-	"io"
 	"strconv"
 	"strings"
 )
@@ -15,16 +13,13 @@ type mount struct {
 
 // parseMounts returns the network namespaces in the form of /proc/self/mountinfo
 // (proc_pid_mountinfo(5)): nsfs mounts whose root is net:[inode].
-func parseMounts(mountinfo io.Reader) ([]mount, error) {
-	var mounts []mount
-	lines := bufio.NewScanner(mountinfo)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		if m, ok := parseMount(lines.Text()); ok {
+func parseMounts(mountinfo []byte) (mounts []mount) {
+	for line := range strings.Lines(string(mountinfo)) {
+		if m, ok := parseMount(line); ok {
 			mounts = append(mounts, m)
 		}
 	}
-	return mounts, lines.Err()
+	return mounts
 }
 
 func parseMount(line string) (mount, bool) {

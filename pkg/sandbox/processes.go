@@ -58,12 +58,7 @@ func namespaceOf(pid int) string { return fmt.Sprintf("/proc/%d/ns/net", pid) }
 
 // processes returns the IDs of all processes.
 func processes() (pids []int, err error) {
-	proc, err := os.Open("/proc")
-	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
-	}
-	defer func() { _ = proc.Close() }()
-	names, err := proc.Readdirnames(-1)
+	names, err := namesIn("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
@@ -73,6 +68,16 @@ func processes() (pids []int, err error) {
 		}
 	}
 	return pids, nil
+}
+
+// namesIn returns the names of what is in the directory, in no order.
+func namesIn(dir string) ([]string, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return f.Readdirnames(-1)
 }
 
 // Identify returns the file of the namespace at the path, if there is one. It follows links, such as those in

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/test/fresh"
 	"github.com/relink-cni/relink/test/traffic"
 )
@@ -143,7 +144,7 @@ func TestViaPodsAreDeletedMeanwhile(t *testing.T) {
 				return false
 			}
 			for id := range paths {
-				if m, err := store.LoadMove(id, "eth0"); err == nil && m.State == checkpoint.MoveSwitched {
+				if m, err := store.LoadMove(attachment.Key{ContainerID: id, IfName: "eth0"}); err == nil && m.State == checkpoint.MoveSwitched {
 					deleted = id
 				}
 			}

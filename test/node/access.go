@@ -51,6 +51,14 @@ func AccessLeft(t *testing.T) map[string]int {
 	return found
 }
 
+// AccessLeftByDEL is AccessLeft without the rules of iptables, which stay until a sweep.
+func AccessLeftByDEL(t *testing.T) map[string]int {
+	t.Helper()
+	found := AccessLeft(t)
+	maps.DeleteFunc(found, func(what string, _ int) bool { return strings.HasSuffix(what, "-chains-and-jumps") })
+	return found
+}
+
 // Reaches says whether the address answers there within some seconds. A new IPv6 address answers when the kernel comes to it, which
 // can take a moment on a busy machine.
 func Reaches(netns, address string) bool { return Answers(netns, address, "-w", "10") }

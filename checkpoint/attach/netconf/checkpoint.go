@@ -32,9 +32,8 @@ func interfaceHints(keys ...string) []cniplugin.Hint {
 // interface plugin.
 func Checkpoint(b []byte, _ cniplugin.Args) (Request, []error) {
 	var c chained
-	errs := decode(b, &CheckpointKeys, &c)
-	config := c.config()
-	return Request{Config: config}, append(errs, config.Problems()...)
+	errs := CheckpointKeys.Decode("", b, &c)
+	return c.request(&errs), errs
 }
 
 // chained are the keys of every chained plugin.
@@ -43,10 +42,12 @@ type chained struct {
 	CheckpointDir string `json:"checkpointDir"`
 }
 
-// config returns the keys without "ipam", which is the interface plugin's.
-func (c chained) config() cniplugin.Config {
+// request returns the keys without "ipam", which is the interface plugin's.
+func (c chained) request(errs *cniplugin.Problems) Request {
 	c.IPAM = cniplugin.IPAMSection{}
-	return cniplugin.Config{Network: c.Network, CheckpointDir: c.CheckpointDir}
+	config := cniplugin.Config{Network: c.Network, CheckpointDir: c.CheckpointDir}
+	errs.Add(config.Problems()...)
+	return Request{Config: config}
 }
 
 // NoInterface is the error of a plugin with that name that comes after no interface plugin.

@@ -10,7 +10,7 @@ import (
 var ipamHints = func() (hints []cniplugin.Hint) {
 	for _, key := range [][]string{
 		{"subnet", "range"}, {"pool", "pools", "addresspool"}, {"ranges"}, {"rangeStart"}, {"rangeEnd"}, {"store"}, {"dataDir"}, {"resolvConf"}, {"sticky"},
-		{"retain"}, {"quarantine"}, {"conflictDetection"}, {"statusExhausted"}, {"addresses"}, {"gateway"}, {"routes"}, {"exclude"}, {"static"},
+		{"retain"}, {"roam"}, {"quarantine"}, {"conflictDetection"}, {"statusExhausted"}, {"addresses"}, {"gateway"}, {"routes"}, {"exclude"}, {"static"},
 	} { // The key, and other words for it.
 		hints = append(hints, cniplugin.Hints(`a key of the IPAM plugin: write "`+key[0]+`" in "ipam"`, append(key[1:], strings.ToLower(key[0]))...)...)
 	}

@@ -153,11 +153,11 @@ func HostAccess(b []byte, _ cniplugin.Args) (Request, []error) {
 		chained
 		AccessConfig
 	}
-	errs := decode(b, &HostAccessKeys, &c)
-	config := c.config()
-	errs.Add(config.Problems()...)
+	errs := HostAccessKeys.Decode("", b, &c)
+	request := c.request(&errs)
 	options, wrong := c.options(func(key string) string { return key })
-	return Request{Config: config, HostAccess: options}, append(errs, wrong...)
+	request.HostAccess = options
+	return request, append(errs, wrong...)
 }
 
 // FlagOptions returns what the flags ask for, and everything that is wrong.

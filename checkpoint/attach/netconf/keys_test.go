@@ -95,7 +95,7 @@ func BenchmarkMacvlan(b *testing.B) {
 func BenchmarkKeys(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := MacvlanKeys.Check("", []byte(usual)); err != nil {
+		if err := cniplugin.FirstError(MacvlanKeys.Decode("", []byte(usual), new(any))); err != nil {
 			b.Fatal(err)
 		}
 	}

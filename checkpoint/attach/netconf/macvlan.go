@@ -41,7 +41,7 @@ type macvlan struct {
 // Macvlan is relink-macvlan's Reader.
 func Macvlan(b []byte, args cniplugin.Args) (Request, []error) {
 	var c macvlan
-	errs := decode(b, &MacvlanKeys, &c)
+	errs := MacvlanKeys.Decode("", b, &c)
 	errs.Add(c.Problems()...)
 	if c.Mode == "" {
 		c.Mode = "bridge"

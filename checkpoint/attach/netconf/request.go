@@ -37,19 +37,6 @@ type Reader func(config []byte, args cniplugin.Args) (Request, []error)
 // InterfaceReaders has the readers of the plugins that make interfaces, by the plugin's name.
 var InterfaceReaders = map[string]Reader{MacvlanName: Macvlan, VLANName: VLAN}
 
-// decode reads the configuration into part, a pointer to a struct. It looks at the keys first: a misspelt key
-// explains best why another is missing.
-func decode(b []byte, keys *cniplugin.Keys, part any) (errs cniplugin.Problems) {
-	unknown, err := keys.Examine("", b)
-	if err != nil {
-		return []error{err}
-	}
-	for _, s := range unknown {
-		errs.Add(s.Err)
-	}
-	return append(errs, cniplugin.DecodeAll("", b, part)...)
-}
-
 // OpenStore opens the store that the configuration or the environment names. A path that is not absolute is an error
 // with code 7 or 4: it would depend on the directory of whoever calls the plugin.
 func OpenStore(config cniplugin.Config) (*checkpoint.Store, error) {

@@ -34,7 +34,7 @@ type vlan struct {
 // VLAN is relink-vlan's Reader.
 func VLAN(b []byte, _ cniplugin.Args) (Request, []error) {
 	var c vlan
-	errs := decode(b, &VLANKeys, &c)
+	errs := VLANKeys.Decode("", b, &c)
 	errs.Add(c.Problems()...)
 	if len(c.Master) == 0 {
 		errs.Refuse("master", cniplugin.Missing, "must name the device to put the VLAN on")

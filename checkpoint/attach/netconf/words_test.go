@@ -40,7 +40,7 @@ func TestWordsForWhatRelinkHasAreRefused(t *testing.T) {
 		{ipam.Keys, "vlanProtocol hostAccess vlans vid", `a key of the interface plugin: write it beside "ipam", not in it`},
 	} {
 		for word := range strings.FieldsSeq(test.words) {
-			err := test.keys.Check("", fmt.Appendf(nil, `{%q: 1}`, word))
+			err := cniplugin.FirstError(test.keys.Decode("", fmt.Appendf(nil, `{%q: 1}`, word), new(any)))
 			if err == nil || !strings.HasSuffix(err.Error(), test.want) {
 				t.Errorf("%s: %s: %v, want %s", test.keys.Program, word, err, test.want)
 			}
@@ -51,7 +51,7 @@ func TestWordsForWhatRelinkHasAreRefused(t *testing.T) {
 // A range is for addresses alone: a VLAN in it would leave the pod without one.
 func TestAnInterfacesKeyInARangeIsRefused(t *testing.T) {
 	for _, key := range []string{"vlan", "vlanId", "vlan_id", "vlan ", "vid", "master"} {
-		err := ipam.Keys.Check("ipam", fmt.Appendf(nil, `{"ranges": [[{"subnet": "10.3.0.0/24", %q: 3}]]}`, key))
+		err := cniplugin.FirstError(ipam.Keys.Decode("ipam", fmt.Appendf(nil, `{"ranges": [[{"subnet": "10.3.0.0/24", %q: 3}]]}`, key), new(any)))
 		if err == nil || !strings.HasSuffix(err.Error(), `a key of the interface plugin: write it beside "ipam", not in it`) {
 			t.Errorf("%s: %v", key, err)
 		}
@@ -63,12 +63,12 @@ func TestAnInterfacesKeyInARangeIsRefused(t *testing.T) {
 func TestMisspeltCapabilitiesAreRefused(t *testing.T) {
 	for _, of := range []cniplugin.Keys{MacvlanKeys, VLANKeys, CheckpointKeys, HostAccessKeys} {
 		for key, want := range map[string]string{"ip": "ips", "IPs": "ips", "addresses": "ips", "ip_ranges": "ipRanges", "macs": "mac", "macAddress": "mac"} {
-			err := of.Check("", fmt.Appendf(nil, `{"capabilities": {%q: true}}`, key))
+			err := cniplugin.FirstError(of.Decode("", fmt.Appendf(nil, `{"capabilities": {%q: true}}`, key), new(any)))
 			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", "capabilities."+key)) || !strings.Contains(err.Error(), fmt.Sprintf("%q", want)) {
 				t.Errorf("%s: %s: %v, want %s", of.Program, key, err, want)
 			}
 		}
-		if err := of.Check("", []byte(`{"capabilities": {"ips": true, "mac": true, "ipRanges": true, "portMappings": true, "bandwidth": true, "dns": true, "vendor.example": true, "tc": true}}`)); err != nil {
+		if err := cniplugin.FirstError(of.Decode("", []byte(`{"capabilities": {"ips": true, "mac": true, "ipRanges": true, "portMappings": true, "bandwidth": true, "dns": true, "vendor.example": true, "tc": true}}`), new(any))); err != nil {
 			t.Errorf("%s: %v", of.Program, err)
 		}
 	}
@@ -78,12 +78,12 @@ func TestMisspeltCapabilitiesAreRefused(t *testing.T) {
 func TestKeysInTheWrongPlaceAreRefused(t *testing.T) {
 	for _, of := range []cniplugin.Keys{MacvlanKeys, VLANKeys, CheckpointKeys, HostAccessKeys} {
 		for _, key := range ipam.Keys.Accepted {
-			if err := of.Check("", fmt.Appendf(nil, `{%q: 1}`, key.Name)); err == nil && indexOf(of, key.Name) < 0 {
+			if err := cniplugin.FirstError(of.Decode("", fmt.Appendf(nil, `{%q: 1}`, key.Name), new(any))); err == nil && indexOf(of, key.Name) < 0 {
 				t.Errorf("%s: %s of %s is taken", of.Program, key.Name, ipam.PluginName)
 			}
 		}
 		for _, key := range of.Accepted[len(cniplugin.NetworkKeys):] {
-			if err := ipam.Keys.Check("", fmt.Appendf(nil, `{%q: 1}`, key.Name)); err == nil && of.Program != HostAccessName {
+			if err := cniplugin.FirstError(ipam.Keys.Decode("", fmt.Appendf(nil, `{%q: 1}`, key.Name), new(any))); err == nil && of.Program != HostAccessName {
 				t.Errorf("%s: %s of %s is taken", ipam.PluginName, key.Name, of.Program)
 			}
 		}
@@ -99,7 +99,7 @@ func TestKeysOfOthersAreAllowed(t *testing.T) {
 			if of.Program == ipam.PluginName && (key == "logLevel" || key == "logFile" || key == "name") {
 				continue // Keys of whereabouts.
 			}
-			if err := of.Check("", fmt.Appendf(nil, `{%q: null}`, key)); err != nil {
+			if err := cniplugin.FirstError(of.Decode("", fmt.Appendf(nil, `{%q: null}`, key), new(any))); err != nil {
 				t.Errorf("%s: %v", of.Program, err)
 			}
 		}

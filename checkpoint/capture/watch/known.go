@@ -83,7 +83,7 @@ const (
 // parentOf returns the index of the host's device that the interface goes with, onNothing or onSibling.
 func parentOf(i netstate.Interface) int {
 	switch {
-	case i.Link.Kind == netstate.KindNIC, len(i.Parents) == 0:
+	case len(i.Parents) == 0:
 		return onNothing
 	case i.ParentsInSandbox:
 		return onSibling
@@ -244,7 +244,7 @@ func (r *Refresher) readEvents() {
 	}
 	changes := r.watch.Take()
 	if changes.Overrun {
-		r.count(func(c *Counters) { c.Overruns++ })
+		r.count(&r.counters.Overruns, 1)
 	}
 	if changes.Overrun || changes.Muted {
 		for _, s := range r.sandboxes {

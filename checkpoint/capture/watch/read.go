@@ -51,7 +51,7 @@ func (r *Refresher) isHeld(s *sandbox) bool {
 
 // read reads the sandbox once, and renews its checkpoints.
 func (r *Refresher) read(ctx context.Context, s *sandbox) {
-	r.count(func(c *Counters) { c.Readings++ })
+	r.count(&r.counters.Readings, 1)
 	r.readEvents() // Reports after this belong to the time of the reading.
 	began := time.Now()
 	s.pace.begin()
@@ -85,7 +85,7 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 		s.pace.failed(began, time.Now(), longestPause)
 	default:
 		s.pace.failed(began, time.Now(), longestRetry)
-		r.count(func(c *Counters) { c.Failures++ })
+		r.count(&r.counters.Failures, 1)
 		r.OnError(s.namespace, err)
 	}
 	r.enqueue(s)
@@ -133,7 +133,7 @@ func (r *Refresher) saveEvents(ctx context.Context, s *sandbox, events deviceEve
 	case err != nil:
 		r.OnError(s.namespace, err)
 	}
-	r.count(func(c *Counters) { c.Refreshes += uint64(written) })
+	r.count(&r.counters.Refreshes, written)
 }
 
 // handleOutcomes handles the outcomes of a reading. It returns false if the sandbox has to be read again.
@@ -148,11 +148,11 @@ func (r *Refresher) handleOutcomes(s *sandbox, outcomes []capture.InterfaceOutco
 			continue
 		case change.Failed:
 			complete, whole = false, false
-			r.count(func(c *Counters) { c.Failures++ })
+			r.count(&r.counters.Failures, 1)
 			r.OnError(s.namespace, errors.New(o.Reason))
 			continue
 		case capture.Refreshed:
-			r.count(func(c *Counters) { c.Refreshes++ })
+			r.count(&r.counters.Refreshes, 1)
 		}
 		r.clearRefusal(o.Attachment)
 	}

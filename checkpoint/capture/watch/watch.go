@@ -238,8 +238,9 @@ func (r *Refresher) Counters() Counters {
 	return r.counters
 }
 
-func (r *Refresher) count(f func(*Counters)) {
+// count adds to one of the counters.
+func (r *Refresher) count(counter *uint64, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f(&r.counters)
+	*counter += uint64(n)
 }

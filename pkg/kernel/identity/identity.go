@@ -33,17 +33,18 @@ func Resolve(path string) string {
 // descriptor. The identity has the path that was opened. It lacks the cookie, which is only known inside the namespace.
 // Open returns ErrNoNamespace if there is no namespace.
 func Open(path string) (fd int, _ attachment.Namespace, err error) {
-	fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	open := func(path string) (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) }
+	fd, err = open(path)
 	if errors.Is(err, unix.ENOENT) {
 		resolved := Resolve(path)
-		if resolvedFD, failed := unix.Open(resolved, unix.O_RDONLY|unix.O_CLOEXEC, 0); failed == nil {
+		if resolvedFD, failed := open(resolved); failed == nil {
 			fd, err, path = resolvedFD, nil, resolved
 		}
 	}
 	if errors.Is(err, unix.EACCES) {
 		// The kernel may answer so for a process that is about to end. The second time, the process
 		// is gone.
-		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		fd, err = open(path)
 	}
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ESRCH) {
 		return -1, attachment.Namespace{}, fmt.Errorf("%s: %w: it does not exist", path, ErrNoNamespace)

@@ -148,30 +148,23 @@ func (a *Attribute) Each(f func(*Attribute)) {
 	}
 }
 
-// Error is how the kernel refuses a request. errors.Is matches the Errno.
-type Error struct {
-	Errno syscall.Errno
-	// Message are the kernel's own explanation. They are empty if it has none.
-	Message string
-}
-
-func (e *Error) Error() string {
-	if e.Message == unknownType {
-		return e.Errno.Error() + ": " + e.Message + ": its kernel module is missing: run modprobe macvlan, macvtap, ipvlan, 8021q or bonding"
+// refusal returns the error of a request that the kernel refuses. errors.Is matches the Errno. The message is the kernel's own
+// explanation, and is empty if it has none.
+func refusal(errno syscall.Errno, message string) error {
+	switch message {
+	case "":
+		// Where EPERM means something else, the kernel explains it. An example is a NIC that is up and
+		// cannot be enslaved (bond_enslave).
+		return privilege.Explain(errno, "CAP_NET_ADMIN")
+	case unknownType:
+		message += ": its kernel module is missing: run modprobe macvlan, macvtap, ipvlan, 8021q or bonding"
 	}
-	if e.Message != "" {
-		return e.Errno.Error() + ": " + e.Message
-	}
-	// Where EPERM means something else, the kernel explains it. An example is a NIC that is up and
-	// cannot be enslaved (bond_enslave).
-	return privilege.Explain(e.Errno, "CAP_NET_ADMIN").Error()
+	return fmt.Errorf("%w: %s", errno, message)
 }
 
 // unknownType is the message for a device that the kernel cannot make (rtnl_newlink). The kernel has tried to load the module itself by
 // then. That fails, for example, in a container without modprobe, or if the module is not installed.
 const unknownType = "Unknown device type"
-
-func (e *Error) Unwrap() error { return e.Errno }
 
 // parseError returns the error in an NLMSG_ERROR or NLMSG_DONE, nil for an
 // acknowledgement.
@@ -188,14 +181,14 @@ func parseError(m *syscall.NetlinkMessage) error {
 	if m.Header.Type == unix.NLMSG_DONE {
 		header = sizeofErrno
 	}
-	e := &Error{Errno: syscall.Errno(errno)}
+	message := ""
 	if m.Header.Flags&unix.NLM_F_ACK_TLVS != 0 {
 		// Whatever the words are, the number is known.
 		_ = EachAttribute(m.Data, header, func(a *Attribute) {
 			if a.Type() == unix.NLMSGERR_ATTR_MSG {
-				e.Message = a.Text()
+				message = a.Text()
 			}
 		})
 	}
-	return e
+	return refusal(syscall.Errno(errno), message)
 }

@@ -60,9 +60,7 @@ func (b *batch) end(err error) []error {
 		if b.outcomes[i] == nil {
 			b.outcomes[i] = err // Nobody knows what became of this message.
 		}
-		if b.outcomes[i] != nil {
-			b.outcomes[i] = b.messages[i].explain(b.outcomes[i])
-		}
+		b.outcomes[i] = b.messages[i].explain(b.outcomes[i])
 	}
 	return b.outcomes
 }

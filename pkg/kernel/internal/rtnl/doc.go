@@ -14,7 +14,6 @@
 //   - Listener hears what the kernel tells unasked, and tells when something of that is lost.
 //   - EachAttribute reads the attributes of an answer. No answer makes it panic: one that is cut
 //     off, or has a value too short for its type, is ErrMalformed.
-//   - Error is what the kernel answers to a request that it refuses.
 //
 // The changes of all sockets of the process are sent by one goroutine, one after the other,
 // because the kernel takes one at a time anyway.

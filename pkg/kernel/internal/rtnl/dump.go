@@ -33,14 +33,11 @@ func (s *Socket) Dump(m Message, reset func(), handle func(payload []byte) error
 	for range maxDumps {
 		reset()
 		interrupted, err := s.dumpOnce(m.Request, handle)
-		if err != nil {
+		if err != nil || !interrupted {
 			return m.explain(err)
 		}
-		if !interrupted {
-			return nil
-		}
 	}
-	return fmt.Errorf("%s: %w", m.Action, ErrChanging)
+	return m.explain(ErrChanging)
 }
 
 func (s *Socket) dumpOnce(request *nl.NetlinkRequest, handle func([]byte) error) (interrupted bool, err error) {
@@ -78,12 +75,20 @@ func (s *Socket) ask(request *nl.NetlinkRequest, handle func(*syscall.NetlinkMes
 	})
 }
 
+// First sends a request for a list, and calls take with the first answer, if there is one. The kernel fills one datagram, which can be read
+// no further: the caller closes the socket.
+func (s *Socket) First(m Message, take func(payload []byte)) error {
+	return m.explain(s.ask(m.Request, func(answer *syscall.NetlinkMessage) (bool, error) {
+		if answer.Header.Type == unix.NLMSG_DONE {
+			return false, parseError(answer)
+		}
+		take(answer.Data)
+		return false, nil
+	}))
+}
+
 // Get sends a request for one object, and calls take with the payload of the answer. The payload is
 // valid during the call only.
 func (s *Socket) Get(m Message, take func(payload []byte) error) error {
-	err := s.ask(m.Request, func(answer *syscall.NetlinkMessage) (bool, error) { return false, take(answer.Data) })
-	if err != nil {
-		return m.explain(err)
-	}
-	return nil
+	return m.explain(s.ask(m.Request, func(answer *syscall.NetlinkMessage) (bool, error) { return false, take(answer.Data) }))
 }

@@ -64,10 +64,10 @@ func (h Subscription) subscribe(fd int) error {
 			return fmt.Errorf("set NETLINK_LISTEN_ALL_NSID: %w", privilege.Explain(err, "CAP_NET_BROADCAST"))
 		}
 	}
-	return setMembership(fd, unix.NETLINK_ADD_MEMBERSHIP, h.Groups...)
+	return setMembership(fd, unix.NETLINK_ADD_MEMBERSHIP, h.Groups)
 }
 
-func setMembership(fd, option int, groups ...int) error {
+func setMembership(fd, option int, groups []int) error {
 	for _, group := range groups {
 		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, option, group); err != nil {
 			return fmt.Errorf("join or leave netlink group %d: %w", group, err)
@@ -76,18 +76,9 @@ func setMembership(fd, option int, groups ...int) error {
 	return nil
 }
 
-// Join makes the listener hear the groups.
-func (l *Listener) Join(groups ...int) error {
-	return l.setMembership(unix.NETLINK_ADD_MEMBERSHIP, groups)
-}
-
-// Leave makes the listener hear the groups no more.
-func (l *Listener) Leave(groups ...int) error {
-	return l.setMembership(unix.NETLINK_DROP_MEMBERSHIP, groups)
-}
-
-func (l *Listener) setMembership(option int, groups []int) (err error) {
-	controlErr := l.conn.Control(func(fd uintptr) { err = setMembership(int(fd), option, groups...) })
+// SetMembership makes the listener hear the groups (NETLINK_ADD_MEMBERSHIP), or hear them no more (NETLINK_DROP_MEMBERSHIP).
+func (l *Listener) SetMembership(option int, groups ...int) (err error) {
+	controlErr := l.conn.Control(func(fd uintptr) { err = setMembership(int(fd), option, groups) })
 	return errors.Join(controlErr, err)
 }
 

@@ -39,8 +39,11 @@ func (m Message) AddRtAttr(attribute int, value []byte) *nl.RtAttr {
 	return attr
 }
 
-// explain returns the error with what the message is for.
+// explain returns the error, if there is one, with what the message is for.
 func (m Message) explain(err error) error {
+	if err == nil {
+		return nil
+	}
 	return fmt.Errorf("%s: %w", m.Action, err)
 }
 
