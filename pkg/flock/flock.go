@@ -112,9 +112,14 @@ func IsNamed(f *os.File) (bool, error) {
 
 // flockRetrying is flock(2). It begins again when a signal interrupts it.
 func flockRetrying(f *os.File, mode int) error {
+	return Uninterrupted(func() error { return unix.Flock(int(f.Fd()), mode) })
+}
+
+// Uninterrupted makes a system call again for as long as signals interrupt it. The Go runtime sends its own threads
+// signals at any time, which preempt goroutines. Package os does the same for its own calls.
+func Uninterrupted(call func() error) error {
 	for {
-		err := unix.Flock(int(f.Fd()), mode)
-		if !errors.Is(err, unix.EINTR) {
+		if err := call(); !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}

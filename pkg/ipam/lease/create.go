@@ -21,12 +21,12 @@ func (s *Store) create(ctx context.Context) error {
 		return nil // open says what is wrong with it.
 	}
 	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
-		return fmt.Errorf("create store: %w", err)
+		return err
 	}
 	failpoint.Here("store directory made")
 	dir, err := s.lockDir(ctx)
 	if err != nil {
-		return fmt.Errorf("create store: %w", err)
+		return err
 	}
 	defer func() { _ = dir.Close() }()
 	if exists, err := s.Exists(); exists || err != nil {
@@ -34,7 +34,7 @@ func (s *Store) create(ctx context.Context) error {
 	}
 	failpoint.Here("before creating store")
 	if err := s.initialize(dir); err != nil {
-		return fmt.Errorf("create store: %w", err)
+		return err
 	}
 	failpoint.Here("store created")
 	return nil
@@ -118,8 +118,8 @@ func (o *opened) makeRoom(used int64) error {
 // fillHoles allocates the holes in a file that bbolt has made longer, or that somebody has copied. If the file
 // system cannot do that, the file stays as it is.
 func fillHoles(f *os.File, size int64) error {
-	err := syscall.Fallocate(int(f.Fd()), 0, 0, size)
-	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOSYS) {
+	err := flock.Uninterrupted(func() error { return syscall.Fallocate(int(f.Fd()), 0, 0, size) })
+	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
 	}
 	return err

@@ -95,15 +95,15 @@ func (s *Store) openLocked(ctx context.Context, path string, flag, mode int) (*o
 // openFile is os.OpenFile without the poller of the Go runtime, which would need a thread: nobody waits for a
 // file on disk.
 func openFile(path string, flag int) (*os.File, error) {
-	for {
-		fd, err := syscall.Open(path, flag|syscall.O_CLOEXEC, 0)
-		switch {
-		case err == nil:
-			return os.NewFile(uintptr(fd), path), nil
-		case !errors.Is(err, syscall.EINTR): // The Go runtime sends its threads signals.
-			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-		}
+	var fd int
+	err := flock.Uninterrupted(func() (err error) {
+		fd, err = syscall.Open(path, flag|syscall.O_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // lock is flock.Lock with the store's bound on the wait. Most often the lock is free. Then it sets no timer, which

@@ -228,7 +228,7 @@ func tryDir(dir string) error {
 // is on disk. Otherwise nothing is changed.
 func (s *Store) update(ctx context.Context, change func(*leaseTx) error) error {
 	if err := s.create(ctx); err != nil {
-		return err
+		return fmt.Errorf("create store: %w", err)
 	}
 	return s.grow(ctx, change)
 }
