@@ -56,16 +56,6 @@ func (a *poolAgent) Import(context.Context, pool.Import) (pool.Imported, error) 
 	return pool.Imported{}, errors.New("not here")
 }
 
-func (a *poolAgent) Show(context.Context) ([]pool.Pool, error) { return nil, errors.New("not here") }
-
-func (a *poolAgent) ShowBlocks(context.Context, string) ([]pool.Block, error) {
-	return nil, errors.New("not here")
-}
-
-func (a *poolAgent) ShowAddress(context.Context, netip.Addr) ([]pool.AddressStatus, error) {
-	return nil, errors.New("not here")
-}
-
 // runFromPools calls the plugin for a network of both pools, whose agent this is.
 func (l *lan) runFromPools(t *testing.T, a *poolAgent, keys string, env ...string) func(command, id, netns string) (int, string) {
 	t.Helper()

@@ -26,8 +26,6 @@ var (
 	ErrNoAgent = owner.ErrNoAsker
 	// ErrNoAnswer means that an agent runs, but did not answer in time.
 	ErrNoAnswer = errors.New("relink-agent does not answer")
-	// ErrNoPools means that the agent knows of no pools, because it has no Kubernetes API.
-	ErrNoPools = errors.New("no address pools are known")
 )
 
 // Meanings are the errors that the statuses of a refusal stand for. Any other status means that the same request may succeed later.
@@ -37,7 +35,6 @@ var Meanings = map[int]error{
 	410: sandbox.ErrNoRuntime,
 	422: owner.ErrInvalid,
 	424: pool.ErrUnknown,
-	501: ErrNoPools,
 }
 
 // Refusal is the answer to a refused request. It is the error of one whose status has no meaning.
@@ -64,8 +61,6 @@ var patience = map[string]time.Duration{
 	AcquirePath:    pool.AgentLimit + time.Second,
 	PoolClaimPath:  pool.AgentLimit + time.Second,
 	PoolImportPath: pool.ImportLimit + 5*time.Second,
-	PoolsPath:      30 * time.Second,
-	BlocksPath:     30 * time.Second,
 }
 
 // maxAnswer bounds an answer: 5,000 attachments that all drifted take 2 MB.

@@ -38,10 +38,6 @@ const (
 	AcquirePath    = "/v1/pool/acquire"
 	PoolClaimPath  = "/v1/pool/claim"
 	PoolImportPath = "/v1/pool/import"
-	// PoolsPath is for all pools, BlocksPath for the blocks of a pool by its name. AddressPath is for what the pools say of an address.
-	PoolsPath   = "/v1/pools"
-	BlocksPath  = "/v1/blocks"
-	AddressPath = "/v1/address"
 )
 
 // MaxOwners is how many owners one request of OwnersPath can have.

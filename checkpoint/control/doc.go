@@ -13,9 +13,6 @@
 //	POST /v1/pool/acquire  a pool.Acquisition; the answer is a pool.Acquired
 //	POST /v1/pool/claim    a pool.ClaimedAddress; no content
 //	POST /v1/pool/import   a pool.Import; the answer is a pool.Imported
-//	GET  /v1/pools    a list of pool.Pool
-//	POST /v1/blocks   the name of a pool; the answer is a list of pool.Block
-//	POST /v1/address  an address; the answer is a list of pool.AddressStatus
 //	GET  /v1/sandboxes the container runtime's Sandboxes
 //	GET  /healthz, /readyz, /metrics
 //

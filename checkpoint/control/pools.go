@@ -48,25 +48,6 @@ func (c Client) Import(ctx context.Context, request pool.Import) (pool.Imported,
 	return result, nil
 }
 
-// Pools returns all pools, as the Kubernetes API has them. The error matches pool.ErrUnavailable.
-func (c Client) Pools(ctx context.Context) (pools []pool.Pool, err error) {
-	err = c.requestPools(ctx, PoolsPath, nil, &pools)
-	return pools, err
-}
-
-// Blocks returns all blocks of a pool, as the Kubernetes API has them. The error matches pool.ErrUnavailable.
-func (c Client) Blocks(ctx context.Context, name string) (blocks []pool.Block, err error) {
-	err = c.requestPools(ctx, BlocksPath, name, &blocks)
-	return blocks, err
-}
-
-// Address returns what the Kubernetes API says of the address, for each pool that has it. The error matches pool.ErrUnavailable,
-// and also ErrNoPools if the agent knows of none.
-func (c Client) Address(ctx context.Context, a netip.Addr) (standings []pool.AddressStatus, err error) {
-	err = c.requestPools(ctx, AddressPath, a, &standings)
-	return standings, err
-}
-
 // requestPools makes a request, and gives its error the meaning that pool.Agent has for it.
 func (c Client) requestPools(ctx context.Context, path string, body, response any) error {
 	return unavailable(pool.ErrUnavailable, c.request(ctx, path, body, response), pool.ErrUnknown)

@@ -16,15 +16,15 @@ type Service struct {
 	Root string
 }
 
-// Manageable reports whether systemd can handle the unit. If not, it says why.
-func (s Service) Manageable() (bool, string) {
+// Unmanageable says why systemd cannot handle the unit. It is empty if systemd can.
+func (s Service) Unmanageable() string {
 	switch {
 	case !systemd.Installed():
-		return false, "there is no systemctl here"
+		return "there is no systemctl here"
 	case s.Root == "" && !systemd.Running():
-		return false, "systemd does not run here"
+		return "systemd does not run here"
 	}
-	return true, ""
+	return ""
 }
 
 // Start enables the unit and starts it. It restarts a running agent if files have changed.

@@ -19,14 +19,14 @@ const minAuditInterval = 10 * time.Second
 func newAuditor(opts options, asked serve.Sources) *gc.Auditor {
 	return gc.New(gc.Options{
 		Sources:  func() (audit.Sources, error) { return auditSources(opts, asked) },
-		Interval: opts.auditEvery, OnlyAudit: !opts.gc, Log: opts.log,
+		Interval: opts.auditEvery, OnlyAudit: !opts.gc, Log: opts.Log,
 	})
 }
 
 // auditSources opens what an audit reads.
 func auditSources(opts options, asked serve.Sources) (audit.Sources, error) {
 	sources := audit.Sources{
-		Store: opts.store, Runtime: asked.Runtime, CacheDir: cnicache.DefaultDir, AllProcesses: sandbox.SeesAllProcesses(),
+		Store: opts.Store, Runtime: asked.Runtime, CacheDir: cnicache.DefaultDir, AllProcesses: sandbox.SeesAllProcesses(),
 	}
 	if err := sources.OpenLeases(""); err != nil {
 		return sources, err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"net/http"
 	"os"
 
 	"golang.org/x/sync/errgroup"
@@ -33,14 +32,22 @@ func runController(ctx context.Context, opts options) error {
 	if err != nil {
 		return err
 	}
-	election := leader.Election{Namespace: cmp.Or(os.Getenv(namespaceEnv), defaultNamespace), Name: leaseName, Identity: identity, Log: opts.log}
-	pools := controller.New(kube.NewPools(opts.api), opts.log)
+	election := leader.Election{Namespace: cmp.Or(os.Getenv(namespaceEnv), defaultNamespace), Name: leaseName, Identity: identity, Log: opts.Log}
+	recorder := kube.NewRecorder(opts.api, leaseName, "", opts.Log)
+	api := kube.NewPools(opts.api)
+	pools := controller.New(controller.Config{
+		API: api, Log: opts.Log, Event: recorder.RecordPool, Owners: kube.NewOwners(opts.api, "", opts.Log),
+		Watch: func(ctx context.Context, changed func(string, bool)) controller.Cache {
+			return api.WatchAll(ctx, opts.Log, changed)
+		},
+	})
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { recorder.Run(ctx); return nil })
 	group.Go(func() error { return leader.Lead(ctx, opts.api, election, pools.Run) })
 	if opts.metricsListen != "" {
-		health := healthHandler(func() error { return nil })
-		pages := map[string]http.Handler{"GET /healthz": health, "GET /readyz": health, "GET /metrics": metrics.ControllerHandler(cniplugin.Version, pools.Seen)}
-		group.Go(func() error { servePages(ctx, opts.metricsListen, pages, opts.log); return nil })
+		healthy := func() error { return nil }
+		pages := newPages(healthy, healthy, metrics.ControllerHandler(cniplugin.Version, pools.Seen))
+		group.Go(func() error { servePages(ctx, opts.metricsListen, pages, opts.Log); return nil })
 	}
 	return group.Wait()
 }

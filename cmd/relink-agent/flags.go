@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
 // What --help and the manual page say.
@@ -32,8 +33,8 @@ type commandLine struct {
 func (l *commandLine) flags() *pflag.FlagSet {
 	flags := pflag.NewFlagSet("relink-agent", pflag.ContinueOnError)
 	flags.StringVar(&l.dir, "checkpoint-dir", "", "`directory` of the checkpoints (default $"+checkpoint.DirEnv+", else "+checkpoint.DefaultDir+")")
-	flags.DurationVar(&l.hostGrace, "host-grace", 2*time.Second, "how long the host's network manager has for a NIC that is back")
-	flags.BoolVar(&l.rebuildBond, "rebuild-bond", false, "build a bond that is missing from its record, after --host-grace")
+	flags.DurationVar(&l.HostGrace, "host-grace", 2*time.Second, "how long the host's network manager has for a NIC that is back")
+	flags.BoolVar(&l.RebuildBond, "rebuild-bond", false, "build a bond that is missing from its record, after --host-grace")
 	flags.StringVar(&l.runtimeEndpoint, "runtime-endpoint", "", "`endpoint` of the container runtime, such as unix:///run/containerd/containerd.sock (default as crictl finds it)")
 	flags.DurationVar(&l.auditEvery, "audit-every", 5*time.Minute, "`time` between two audits of pods, checkpoints and addresses; 0 for none")
 	flags.BoolVar(&l.gc, "gc", true, "free what two audits have proven dead, as relink gc does; --gc=false only audits")
@@ -59,8 +60,8 @@ func parse(args []string) (*options, error) {
 	switch {
 	case flags.NArg() > 0:
 		return nil, fmt.Errorf("unknown argument %q; see relink-agent --help", flags.Arg(0))
-	case opts.hostGrace < 0:
-		return nil, fmt.Errorf("invalid --host-grace %s: must not be negative", opts.hostGrace)
+	case opts.HostGrace < 0:
+		return nil, fmt.Errorf("invalid --host-grace %s: must not be negative", opts.HostGrace)
 	case opts.auditEvery != 0 && opts.auditEvery < minAuditInterval:
 		return nil, fmt.Errorf("invalid --audit-every %s: must be 0 for none, or at least %s", opts.auditEvery, minAuditInterval)
 	case opts.metricsListen != "" && !isListenAddress(opts.metricsListen):
@@ -68,15 +69,20 @@ func parse(args []string) (*options, error) {
 	case line.version:
 		return nil, nil
 	}
-	opts.store = checkpoint.OpenStore(line.dir)
-	opts.log = newLogger(os.Stderr, line.level)
+	opts.Store = checkpoint.OpenStore(line.dir)
+	opts.Log = newLogger(os.Stderr, line.level)
 	var err error
-	if opts.api, err = connect(line.kubeconfig, opts.log); err != nil {
+	if opts.api, err = connect(line.kubeconfig, opts.Log); err != nil {
 		return nil, err
 	}
 	if opts.controller && opts.api == nil {
 		return nil, errors.New("invalid --controller: it needs the Kubernetes API: run it in a pod with a service account, or name a file by --kubeconfig")
 	}
-	opts.supervisor, err = newSupervisor()
-	return opts, err
+	opts.Version = cniplugin.Version
+	watchdog, err := newSupervisor()
+	if err != nil {
+		return nil, err
+	}
+	opts.Alive, opts.LoopInterval = watchdog.notifyWatchdog, watchdog.interval
+	return opts, nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/pflag"
 
-	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/agent"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/kube"
 )
@@ -35,11 +35,7 @@ const (
 
 // options are the settings of the agent's loop, from the command line and from systemd.
 type options struct {
-	store *checkpoint.Store
-	// hostGrace is the time that the host's network manager has for a NIC that is back, before the agent begins.
-	hostGrace time.Duration
-	// rebuildBond says that the agent builds a bond that is still missing after hostGrace.
-	rebuildBond bool
+	agent.Options
 	// auditEvery is the time between two audits, 0 for none. gc says that an audit also frees.
 	auditEvery time.Duration
 	gc         bool
@@ -52,9 +48,6 @@ type options struct {
 	controller bool
 	// api is the Kubernetes API. It is nil if there is none.
 	api *kube.Client
-	log *slog.Logger
-	// supervisor gets the loop's signs of life.
-	supervisor *supervisor
 }
 
 func main() { os.Exit(start(os.Args[1:])) }
@@ -78,7 +71,7 @@ func start(args []string) int {
 	loop := run
 	if opts.controller {
 		loop = runController
-	} else if status := logMissing(opts.log); status != exitOK {
+	} else if status := logMissing(opts.Log); status != exitOK {
 		return status
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -89,12 +82,12 @@ func start(args []string) int {
 		notifySystemd(daemon.SdNotifyStopping)
 		stop()
 	}()
-	opts.log.Info("relink-agent starts", "version", cniplugin.Version, "checkpoints", opts.store.Dir())
+	opts.Log.Info("relink-agent starts", "version", cniplugin.Version, "checkpoints", opts.Store.Dir())
 	if err := loop(ctx, *opts); err != nil && ctx.Err() == nil {
-		opts.log.Error("relink-agent ends", "error", err)
+		opts.Log.Error("relink-agent ends", "error", err)
 		return exitFailed
 	}
-	opts.log.Info("relink-agent ends in order")
+	opts.Log.Info("relink-agent ends in order")
 	return exitOK
 }
 

@@ -12,10 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/net/netutil"
 
-	"github.com/relink-cni/relink/checkpoint/agent"
-	"github.com/relink-cni/relink/checkpoint/agent/metrics"
 	"github.com/relink-cni/relink/checkpoint/control/serve"
 	"github.com/relink-cni/relink/pkg/wait"
 )
@@ -61,15 +60,15 @@ func isListenAddress(s string) bool {
 }
 
 // newPages are the pages for probes and for Prometheus.
-func newPages(a *agent.Agent, ready <-chan struct{}, exporter *metrics.Metrics) map[string]http.Handler {
-	return map[string]http.Handler{
-		"GET /healthz": healthHandler(a.Healthy), "GET /readyz": healthHandler(readyCheck(ready)), "GET /metrics": exporter.Handler(),
-	}
+func newPages(healthy, ready func() error, exporter http.Handler) map[string]http.Handler {
+	return map[string]http.Handler{"GET /healthz": healthHandler(healthy), "GET /readyz": healthHandler(ready), "GET /metrics": exporter}
 }
 
-// readyCheck returns a check that fails until the channel is closed.
-func readyCheck(ready <-chan struct{}) func() error {
-	return func() error {
+// newReadiness returns what the agent calls once it is ready, and a check that fails until then. systemd starts then what is ordered after the
+// agent.
+func newReadiness() (call func(), check func() error) {
+	ready := make(chan struct{})
+	return func() { close(ready); notifySystemd(daemon.SdNotifyReady) }, func() error {
 		select {
 		case <-ready:
 			return nil

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 
-	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relink-cni/relink/checkpoint/agent"
@@ -35,30 +34,25 @@ func run(ctx context.Context, opts options) error {
 		return err
 	}
 	exporter := metrics.New(cniplugin.Version, leases)
-	observers := []func(agent.Event){exporter.Observe}
+	opts.Observers = []func(agent.Event){exporter.Observe}
 	sources := serve.Sources{Runtime: runtime}
 	var loops []func(context.Context)
 	if opts.api != nil {
-		recorder := kube.NewRecorder(opts.api, "relink-agent", nodeName(), opts.log)
+		recorder := kube.NewRecorder(opts.api, "relink-agent", nodeName(), opts.Log)
 		exporter.RegisterPodEvents(recorder.Counts)
-		observers = append(observers, podevents.NewObserver(recorder))
-		owners, api := kube.NewOwners(opts.api, nodeName(), opts.log), kube.NewPools(opts.api)
+		opts.Observers = append(opts.Observers, podevents.NewObserver(recorder))
+		owners, api := kube.NewOwners(opts.api, nodeName(), opts.Log), kube.NewPools(opts.api)
 		pools := node.New(node.Config{
-			API: api, Node: nodeName(), Dir: leases, Log: opts.log,
-			Watch: func(ctx context.Context, changes chan<- pool.Change) { api.Watch(ctx, nodeName(), opts.log, changes) },
+			API: api, Node: nodeName(), Dir: leases, Log: opts.Log,
+			Watch: func(ctx context.Context, h pool.Handler) { api.Watch(ctx, nodeName(), opts.Log, h) },
 		})
 		exporter.RegisterNodeController(pools.LastAnswer)
 		sources.Owners, sources.Pools = owners, exporter.MeasureRequests(pools)
 		loops = []func(context.Context){recorder.Run, owners.Run, pools.Run}
 	}
-	ready := make(chan struct{})
-	a, err := agent.New(agent.Options{
-		Store: opts.store, HostGrace: opts.hostGrace, RebuildBond: opts.rebuildBond, Log: opts.log, Version: cniplugin.Version,
-		Ready:        func() { close(ready); notifySystemd(daemon.SdNotifyReady) }, // systemd starts what is ordered after the agent.
-		Alive:        opts.supervisor.notifyWatchdog,
-		LoopInterval: opts.supervisor.interval,
-		Observers:    observers,
-	})
+	var ready func() error
+	opts.Ready, ready = newReadiness()
+	a, err := agent.New(opts.Options)
 	if err != nil {
 		_ = listener.Close()
 		return err
@@ -70,16 +64,17 @@ func run(ctx context.Context, opts options) error {
 	if opts.auditEvery > 0 {
 		loops = append(loops, audits.Run)
 	}
-	pages := newPages(a, ready, exporter)
+	pages := newPages(a.Healthy, ready, exporter.Handler())
+	if opts.metricsListen != "" {
+		loops = append(loops, func(ctx context.Context) { servePages(ctx, opts.metricsListen, pages, opts.Log) })
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.Run(ctx) })
-	handler := serve.Handler(auditedAgent{a, audits}, sources, pages)
-	group.Go(func() error { return serve.Serve(ctx, listener, handler) })
+	group.Go(func() error {
+		return serve.Serve(ctx, listener, serve.Handler(auditedAgent{a, audits}, sources, pages))
+	})
 	for _, loop := range loops {
 		group.Go(func() error { loop(ctx); return nil })
-	}
-	if opts.metricsListen != "" {
-		group.Go(func() error { servePages(ctx, opts.metricsListen, pages, opts.log); return nil })
 	}
 	return group.Wait()
 }

@@ -9,11 +9,12 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 // addAgent adds those who answer for the container runtime and for the Kubernetes API, or the reason why there is nobody. relink itself asks
-// neither the runtime nor, but for ipam fence, the Kubernetes API: relink-agent has the credentials for both.
+// neither the runtime nor the Kubernetes API: relink-agent has the credentials for both.
 var addAgent = func(ctx context.Context, sources *audit.Sources) {
 	if _, err := (control.Client{Patience: agentPatience}).Status(ctx); errors.Is(err, control.ErrNoAgent) {
 		sources.UnaskedReason = control.ErrNoAgent.Error() + ": the container runtime and the Kubernetes API were not asked"
@@ -23,21 +24,33 @@ var addAgent = func(ctx context.Context, sources *audit.Sources) {
 	sources.Runtime, sources.Judge, sources.Asker = agent, agent, agent
 }
 
-// leaseSources opens what is read of this node's files.
-func leaseSources(cmd *cobra.Command, leases leaseDir, cacheDir string) (sources audit.Sources, err error) {
+// nodeFiles are the directories that a look at all of the node reads.
+type nodeFiles struct {
+	leases   leaseDir
+	cacheDir string
+}
+
+// addFlags adds the flags that name them. Without --data-dir the verb looks at all directories with leases.
+func (n *nodeFiles) addFlags(cmd *cobra.Command) {
+	addCacheDir(cmd, &n.cacheDir)
+	cmd.Flags().StringVar((*string)(&n.leases), "data-dir", "", "look only at the leases in this `directory` (default all that configurations and checkpoints name)")
+}
+
+// open opens what is read of this node's files.
+func (n nodeFiles) open(cmd *cobra.Command) (sources audit.Sources, err error) {
 	if sources.Store, err = openStore(cmd); err != nil {
 		return sources, err
 	}
-	if _, err := leases.path(); err != nil {
+	if _, err := n.leases.path(); err != nil {
 		return sources, err
 	}
-	sources.CacheDir, sources.AllProcesses = cacheDir, allProcesses()
-	return sources, needsRoot(sources.OpenLeases(string(leases)))
+	sources.CacheDir, sources.AllProcesses = n.cacheDir, allProcesses()
+	return sources, needsRoot(sources.OpenLeases(string(n.leases)))
 }
 
-// auditSources opens what an audit reads.
-func auditSources(cmd *cobra.Command, leases leaseDir, cacheDir string) (audit.Sources, error) {
-	sources, err := leaseSources(cmd, leases, cacheDir)
+// openAudited opens what an audit reads.
+func (n nodeFiles) openAudited(cmd *cobra.Command) (audit.Sources, error) {
+	sources, err := n.open(cmd)
 	if err != nil {
 		return sources, err
 	}
@@ -49,9 +62,9 @@ func auditSources(cmd *cobra.Command, leases leaseDir, cacheDir string) (audit.S
 }
 
 // printProblems reports the parts of the node that relink could not look at.
-func printProblems(s *screen, problems []string) {
+func printProblems(s *cli.Screen, problems []string) {
 	for _, p := range problems {
-		s.warnf("not looked at: %s", p)
+		s.Warnf("not looked at: %s", p)
 	}
 }
 

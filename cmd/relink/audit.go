@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint/audit"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/sandbox"
@@ -14,52 +15,25 @@ import (
 )
 
 func newAudit() *cobra.Command {
-	var cacheDir string
-	var leases leaseDir
-	cmd := &cobra.Command{
-		Use:   "audit",
-		Short: "Say what does not agree: pods, checkpoints, addresses, owners",
-		Long: `Compare the checkpoints, the leases of relink-ipam, the live sandboxes, their interfaces and the
-owners of reserved addresses with each other. It changes nothing. It prints one line for each
-finding, with the evidence: errors first, then information. Many equal lines become one:
---verbose shows each, and the attachments that are fine. A pod that relink did not attach, and
-that has no lease, is never in it.
-
-An error is a pod that is cut off or may be: a lost or a wrong interface, two pods with one
-address, an address without a lease. A lease, a reservation or a checkpoint that nobody needs
-any more is information: relink gc frees it. relink-agent asks the container runtime and the
-Kubernetes API. Without an agent nobody is asked.
-
-Exit status 0: there is no error; 1: there is one, or something could not be looked at, and the
-output names it; 2: usage or environment.`,
-		Example: `  relink audit
-  relink audit -v       # also what is fine
-  relink audit -o json  # with the evidence as fields`,
-		Args: takes(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			sources, err := auditSources(cmd, leases, cacheDir)
-			if err != nil {
-				return err
-			}
-			report, err := audit.Run(cmd.Context(), sources)
-			if err != nil {
-				return err
-			}
-			s := screenOf(cmd)
-			return s.present(report, report.IsHealthy(), func() { auditLines(report, s) })
-		},
-	}
-	addOnlyDataDir(cmd.Flags(), &leases)
-	addCacheDir(cmd, &cacheDir)
-	addOutput(cmd)
+	var files nodeFiles
+	cmd := newVerb("audit", func(cmd *cobra.Command, _ []string) error {
+		sources, err := files.openAudited(cmd)
+		if err != nil {
+			return err
+		}
+		report, err := audit.Run(cmd.Context(), sources)
+		return cli.Show(screenOf(cmd), report, err, report.IsHealthy(), auditLines)
+	})
+	files.addFlags(cmd)
+	cli.AddOutput(cmd)
 	return cmd
 }
 
-func auditLines(report audit.NodeReport, s *screen) {
+func auditLines(report audit.NodeReport, s *cli.Screen) {
 	var lines []reportLine
 	for _, f := range report.Findings {
 		switch {
-		case s.quiet && f.Severity != audit.Error, f.Kind == audit.Fine && !s.verbose:
+		case s.Quiet && f.Severity != audit.Error, f.Kind == audit.Fine && !s.Verbose:
 			continue
 		}
 		head, after := string(f.Severity)+": "+string(f.Kind), ""
@@ -73,18 +47,18 @@ func auditLines(report audit.NodeReport, s *screen) {
 	}
 	writeLines(lines, s)
 	printUnseen(report.Problems, report.Notes, report.OwnersUnasked, s)
-	s.info(auditSummary(report))
+	s.Info(auditSummary(report))
 }
 
 // printUnseen says what was not looked at.
-func printUnseen(problems, notes []string, ownersLeft int, s *screen) {
+func printUnseen(problems, notes []string, ownersLeft int, s *cli.Screen) {
 	printProblems(s, problems)
-	if s.quiet {
+	if s.Quiet {
 		return
 	}
-	s.printLines(notes)
+	s.PrintLines(notes)
 	if ownersLeft > 0 {
-		s.printf("%s not asked for: there are too many for one look. Another look asks for others", printable.Count(ownersLeft, "owner"))
+		s.Printf("%s not asked for: there are too many for one look. Another look asks for others", printable.Count(ownersLeft, "owner"))
 	}
 }
 

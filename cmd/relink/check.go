@@ -14,6 +14,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/checkpoint/status"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/selection"
@@ -22,30 +23,13 @@ import (
 func newCheck() *cobra.Command {
 	var cacheDir string
 	opts := restore.Options{DryRun: true}
-	cmd := &cobra.Command{
-		Use:   "check " + nameUsage,
-		Short: "Say whether every pod is as recorded, and has a checkpoint",
-		Long: `Compare the interfaces of every pod with their checkpoints, and look for interfaces without a
-checkpoint. It changes nothing. It prints one line for each interface that differs or has no
-checkpoint. Many equal lines become one: --verbose shows each. A sandbox that is gone is
-reported and is no failure.
-
-` + namingHelp + `
-
-Exit status 0: everything is as recorded; 1: something is not, and the output names it;
-2: usage or environment.`,
-		Example: `  relink check                 # every pod of this node
-  relink check -n shop         # the pods of a namespace
-  relink check --parent bond4  # what is on a device
-  relink check -q              # prints nothing if all is well`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return check(cmd.Context(), opts, cacheDir, screenOf(cmd))
-		},
-	}
+	cmd := newVerb("check", func(cmd *cobra.Command, _ []string) error {
+		return check(cmd.Context(), opts, cacheDir, screenOf(cmd))
+	})
 	addSelection(cmd, &opts.Select, &opts.Store)
 	addParent(cmd, &opts.Select)
 	addCacheDir(cmd, &cacheDir)
-	addOutput(cmd)
+	cli.AddOutput(cmd)
 	return cmd
 }
 
@@ -56,7 +40,7 @@ type checkReport struct {
 	Uncaptured []capture.InterfaceOutcome `json:"unremembered"`
 }
 
-func check(ctx context.Context, opts restore.Options, cacheDir string, s *screen) error {
+func check(ctx context.Context, opts restore.Options, cacheDir string, s *cli.Screen) error {
 	missing, err := findUncaptured(ctx, opts.Store, cacheDir)
 	if err != nil {
 		return err
@@ -74,7 +58,7 @@ func check(ctx context.Context, opts restore.Options, cacheDir string, s *screen
 	}
 	missing, problems := status.SplitUnrecorded(missing)
 	report.Problems = append(report.Problems, problems...)
-	return s.present(checkReport{report, missing}, report.Complete() && len(missing) == 0, func() { checkLines(report, missing, opts.Store.Dir(), s) })
+	return s.Present(checkReport{report, missing}, report.Complete() && len(missing) == 0, func() { checkLines(report, missing, opts.Store.Dir(), s) })
 }
 
 // errInterrupted says that relink did not look at everything, so it does not know the rest.
@@ -153,7 +137,7 @@ func outcomeLine(o restore.Outcome, text string) reportLine {
 	return line
 }
 
-func checkLines(report restore.Report, missing []capture.InterfaceOutcome, dir string, s *screen) {
+func checkLines(report restore.Report, missing []capture.InterfaceOutcome, dir string, s *cli.Screen) {
 	var goneSandboxes, notCaptured, differ, unknown []reportLine
 	for _, o := range report.Outcomes {
 		switch {
@@ -169,13 +153,13 @@ func checkLines(report restore.Report, missing []capture.InterfaceOutcome, dir s
 	for _, u := range missing {
 		unknown = append(unknown, attachmentLine(u.Pod, u.Namespace.Path, u.Interface.Link.Name, "it has no checkpoint: "+status.CaptureAdvice(u)))
 	}
-	if !s.quiet {
-		s.printLines(report.Notes)
+	if !s.Quiet {
+		s.PrintLines(report.Notes)
 		writeLines(goneSandboxes, s)
 		writeLines(notCaptured, s)
 	}
 	writeLines(unknown, s)
-	s.printLines(report.Problems)
+	s.PrintLines(report.Problems)
 	writeLines(differ, s)
 	summary := fmt.Sprintf("%s as recorded, %d not", printable.Count(len(report.Outcomes)-len(differ)-len(goneSandboxes), "attachment"), len(differ))
 	if len(goneSandboxes) > 0 {
@@ -187,5 +171,5 @@ func checkLines(report restore.Report, missing []capture.InterfaceOutcome, dir s
 	if len(report.Outcomes) == 0 {
 		summary += " (in " + dir + ")"
 	}
-	s.info(summary)
+	s.Info(summary)
 }

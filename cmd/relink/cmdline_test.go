@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/relink-cni/relink/cmd/internal/cli"
 )
 
 // Each malformed command line ends with exit status 2 and one line. The line names what is wrong and what to do. relink
@@ -98,7 +100,7 @@ func TestMalformedCommandLines(t *testing.T) {
 			args = append([]string{"--checkpoint-dir", dir}, strings.Fields(line)...)
 		}
 		code := run(t.Context(), args, &stdout, &stderr)
-		if code != exitUsage || stdout.Len() > 0 || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), says) {
+		if code != cli.Usage || stdout.Len() > 0 || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), says) {
 			t.Errorf("%q: exit status %d, %q, %q; want one line that says %s", line, code, &stdout, &stderr, says)
 		}
 		for _, never := range []string{"strconv", "json:", "Usage:", "%!", "arg(s)"} {
@@ -122,7 +124,7 @@ func TestNoTypoFreesAnything(t *testing.T) {
 		for _, verb := range cmd.Commands() {
 			if takesAway.MatchString(verb.Short) {
 				found = append(found, verb.CommandPath())
-				if near := suggestions(cmd, verb.Name()); slices.Contains(near, verb.Name()) {
+				if near := cli.Suggestions(cmd, verb.Name()); slices.Contains(near, verb.Name()) {
 					t.Errorf("a word near %q leads to it: %s", verb.CommandPath(), verb.Short)
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -23,16 +24,16 @@ func TestTablesLeaveOutWhatHasExpired(t *testing.T) {
 		},
 	}
 	r := checkpoint.Record{Attachment: attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}, Interface: i}
-	for name, write := range map[string]func(s *screen){
-		"list": func(s *screen) { listTable([]listedAttachment{{Record: r}}, s) },
-		"restore": func(s *screen) {
+	for name, write := range map[string]func(s *cli.Screen){
+		"list": func(s *cli.Screen) { listTable([]listedAttachment{{Record: r}}, s) },
+		"restore": func(s *cli.Screen) {
 			restoredOutcomes(restore.Options{Store: checkpoint.OpenStore(t.TempDir())}, restore.Report{Report: change.Report[restore.Outcome]{Outcomes: []restore.Outcome{{Interface: i}}}}).writeTable(s)
 		},
-		"show": func(s *screen) { describeAttachment(listedAttachment{Record: r}, s) },
+		"show": func(s *cli.Screen) { describeAttachment(listedAttachment{Record: r}, s) },
 	} {
-		for _, format := range []string{formatTable, formatWide} {
+		for _, format := range []string{cli.FormatTable, cli.FormatWide} {
 			var b bytes.Buffer
-			write(&screen{out: &b, err: &b, format: format})
+			write(&cli.Screen{Out: &b, Err: &b, Format: format})
 			if out := b.String(); !strings.Contains(out, "10.3.0.2/24") || strings.Contains(out, "10.9.0.2") || strings.Contains(out, "+1") {
 				t.Errorf("%s -o %s:\n%s", name, format, out)
 			}

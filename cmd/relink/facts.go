@@ -6,49 +6,47 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
 // describeInterface adds everything about an interface, always in the same order.
-func (d *description) describeInterface(i netstate.Interface) {
+func describeInterface(i netstate.Interface, d *cli.Description) {
 	l := i.Link
 	state := "down"
 	if l.Up {
 		state = "up"
 	}
-	d.rowf("Interface:", "%s (%s, index %d)", l.Name, linkKind(l), l.Index)
+	d.Addf("Interface:", "%s (%s, index %d)", l.Name, linkKind(l), l.Index)
 	if l.Macvlan != nil {
-		d.list("Options:", l.Macvlan.Words())
+		d.AddList("Options:", l.Macvlan.Words())
 	}
 	if l.VLANOptions != nil {
-		d.list("Options:", l.VLANOptions.Words())
+		d.AddList("Options:", l.VLANOptions.Words())
 	}
-	d.row("Link:", state)
-	d.row("MAC:", l.MAC)
-	d.rowf("MTU:", "%d", l.MTU)
+	d.Add("Link:", state, "MAC:", l.MAC, "MTU:", fmt.Sprint(l.MTU))
 	if l.TxQueueLen != nil {
-		d.rowf("txqueuelen:", "%d", *l.TxQueueLen)
+		d.Addf("txqueuelen:", "%d", *l.TxQueueLen)
 	}
 	if l.Group != 0 {
-		d.rowf("Group:", "%d", l.Group)
+		d.Addf("Group:", "%d", l.Group)
 	}
-	d.row("Alias:", l.Alias)
-	d.row("Flags:", fmt.Sprint(l.LinkFlags))
-	parents := texts(i.Parents, describeParent)
+	d.Add("Alias:", l.Alias, "Flags:", fmt.Sprint(l.LinkFlags))
+	parents := cli.Texts(i.Parents, describeParent)
 	if i.ParentsInSandbox && len(parents) > 0 {
 		parents[0] += " in the sandbox"
 	}
-	d.list("Parents:", parents)
-	d.list("Addresses:", texts(i.Addresses, netstate.Address.String))
-	d.list("Routes:", texts(i.Routes, netstate.Route.String))
+	d.AddList("Parents:", parents)
+	d.AddList("Addresses:", cli.Strings(i.Addresses))
+	d.AddList("Routes:", cli.Strings(i.Routes))
 	if i.Master != nil {
-		d.rowf("Master:", "%s (%s)", i.Master.Name, i.Master.Kind)
+		d.Addf("Master:", "%s (%s)", i.Master.Name, i.Master.Kind)
 	}
-	d.list("Rules:", texts(i.Rules, netstate.Rule.String))
-	d.list("Neighbours:", texts(i.Neighbours, netstate.Neighbour.String))
-	d.list("Settings:", texts(slices.Sorted(maps.Keys(i.Settings)), func(key string) string { return key + " = " + i.Settings[key] }))
-	d.list("Qdiscs:", texts(i.Qdiscs, netstate.Qdisc.String))
-	d.list("Not captured:", i.NotCaptured)
+	d.AddList("Rules:", cli.Strings(i.Rules))
+	d.AddList("Neighbours:", cli.Strings(i.Neighbours))
+	d.AddList("Settings:", cli.Texts(slices.Sorted(maps.Keys(i.Settings)), func(key string) string { return key + " = " + i.Settings[key] }))
+	d.AddList("Qdiscs:", cli.Strings(i.Qdiscs))
+	d.AddList("Not captured:", i.NotCaptured)
 }
 
 // additions are what a live interface has besides its record, such as an address. A restore leaves it alone, so it is no difference.
@@ -59,13 +57,6 @@ func additions(recorded, live netstate.Interface) (added []string) {
 		}
 	}
 	return added
-}
-
-func texts[T any](elements []T, text func(T) string) (list []string) {
-	for _, element := range elements {
-		list = append(list, text(element))
-	}
-	return list
 }
 
 func linkKind(l netstate.Link) string {

@@ -6,12 +6,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // foldEqual groups the elements that say the same. A verbose screen folds nothing.
-func foldEqual[T any](elements []T, s *screen, keyOf func(T) string) (groups [][]T) {
-	if !s.verbose {
+func foldEqual[T any](elements []T, s *cli.Screen, keyOf func(T) string) (groups [][]T) {
+	if !s.Verbose {
 		return printable.Fold(elements, keyOf)
 	}
 	for _, element := range elements {
@@ -32,7 +33,7 @@ type reportLine struct {
 }
 
 // writeLines writes one line for each thing, or one line for many that say the same.
-func writeLines(lines []reportLine, s *screen) {
+func writeLines(lines []reportLine, s *cli.Screen) {
 	for _, alike := range foldEqual(lines, s, func(l reportLine) string { return l.head + "\x00" + cmp.Or(l.group, l.text) }) {
 		l := alike[0]
 		if len(alike) > 1 {
@@ -41,14 +42,14 @@ func writeLines(lines []reportLine, s *screen) {
 				l.text = l.group + ". One of them: " + l.text
 			}
 		}
-		s.printf("%s", strings.Join(slices.DeleteFunc([]string{l.head, l.subject, l.text}, func(part string) bool { return part == "" }), ": "))
+		s.Printf("%s", strings.Join(slices.DeleteFunc([]string{l.head, l.subject, l.text}, func(part string) bool { return part == "" }), ": "))
 	}
 }
 
 // firstNames names the first few of them, each of them once. A verbose screen names all.
-func firstNames[T any](list []T, nameOf func(T) string, s *screen) string {
-	names, shown := unique(texts(list, nameOf)), 3
-	if s.verbose {
+func firstNames[T any](list []T, nameOf func(T) string, s *cli.Screen) string {
+	names, shown := cli.Unique(cli.Texts(list, nameOf)), 3
+	if s.Verbose {
 		shown = len(names)
 	}
 	return printable.First(names, shown, ", ")

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,9 +8,11 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel/identity"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/test/terminal"
 )
 
 // remembered returns a store with the checkpoint of a live sandbox: its namespace is the test's own.
@@ -63,35 +63,7 @@ func typed(t *testing.T, answer, args string) (string, int) {
 // typedAfter is typed for a question that ends in another way.
 func typedAfter(t *testing.T, question, answer, args string) (string, int) {
 	t.Helper()
-	cmd := terminalOf(t, "80", []string{"NO_COLOR=1"}, args)
-	keyboard, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	shown, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	hangs := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
-	defer hangs.Stop()
-	var all bytes.Buffer
-	for buffer := make([]byte, 4096); !strings.Contains(all.String(), question); {
-		n, err := shown.Read(buffer)
-		all.Write(buffer[:n])
-		if err != nil {
-			_ = cmd.Wait()
-			t.Fatalf("relink %s asks nothing: %v\n%s", args, err, &all)
-		}
-	}
-	if _, err := io.WriteString(keyboard, answer); err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.Copy(&all, shown) // The read from a terminal always ends with an error.
-	_ = cmd.Wait()
-	return strings.ReplaceAll(all.String(), "\r\n", "\n"), cmd.ProcessState.ExitCode()
+	return terminal.TypeAfter(t, "relink", question, answer, args)
 }
 
 // Only a yes forgets anything. One ^C ends the command.
@@ -109,7 +81,7 @@ func TestForgetTakesAnAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			shown, status := typed(t, test.answer, test.args)
-			if status != exitDiffers || !strings.HasSuffix(shown, "\nnothing is freed\n") || left(t, store) != 1 {
+			if status != cli.Differs || !strings.HasSuffix(shown, "\nnothing is freed\n") || left(t, store) != 1 {
 				t.Errorf("exit status %d, %d checkpoints are left:\n%s", status, left(t, store), shown)
 			}
 			if before, _, _ := strings.Cut(shown, "Free 1 thing? [y/N] "); !strings.HasPrefix(before, "to free: checkpoint: shop/web-0") || !strings.HasSuffix(before, warning) {
@@ -133,7 +105,7 @@ func TestForgetAsksBesideItsOutput(t *testing.T) {
 	}
 	shown, status := typed(t, "y\n", forget+" >"+file)
 	said, err := os.ReadFile(file)
-	if err != nil || status != exitOK || left(t, store) != 0 {
+	if err != nil || status != cli.OK || left(t, store) != 0 {
 		t.Fatalf("exit status %d, %v:\n%s", status, err, shown)
 	}
 	if !strings.Contains(shown, "to free") || strings.Contains(shown, "1 freed") {

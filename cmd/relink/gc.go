@@ -12,45 +12,21 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/gc"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
 func newGC() *cobra.Command {
-	var cacheDir string
-	var leases leaseDir
+	var files nodeFiles
 	var opts gc.Options
 	var confirmed bool
-	cmd := &cobra.Command{
-		Use:   "gc " + nameUsage + " [--now]",
-		Short: "Free addresses and checkpoints that are proven dead",
-		Long: `Free what relink audit has proven dead: the address of a sandbox that is gone, the reservation of
-an owner that is gone or scaled down, the checkpoint of a sandbox that is gone, and what host
-access of pods that are gone has left in the host. A sandbox is gone if its network namespace is
-gone and the container runtime does not have it. An owner is gone if the Kubernetes API itself
-says so now. If somebody does not answer, what depends on the answer is kept.
-
-A thing is freed when two passes have seen it dead, at least ten minutes apart. relink-agent
-makes such passes, and both know what the other has seen. --now does not wait for the second
-pass, but for reservations, and asks you first. If the runtime does not answer, no CNI cache may
-have the sandbox. A reservation that an operator made is never freed. relink ipam show ADDRESS
-says afterwards why an address was freed. Many equal lines become one: --verbose shows each. Run
-it on the node itself: in a container it does not see the node's processes and mounts.
-
-` + namingHelp + `
-
-Exit status 0: done; 1: something could not be freed or looked at, and the output names it, or
-the answer was no; 2: usage or environment.`,
-		Example: `  relink gc --dry-run    # what would be freed, what waits, and why
-  relink gc              # free it
-  relink gc --now web-0  # free what a pod has that is gone`,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if opts.Sources, err = auditSources(cmd, leases, cacheDir); err != nil {
-				return err
-			}
-			return runGC(cmd, opts, confirmed || !opts.Now)
-		},
-	}
+	cmd := newVerb("gc", func(cmd *cobra.Command, _ []string) (err error) {
+		if opts.Sources, err = files.openAudited(cmd); err != nil {
+			return err
+		}
+		return runGC(cmd, opts, confirmed || !opts.Now)
+	})
 	addSelection(cmd, &opts.Select, &opts.Store)
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.OnlyLeases, "leases", false, "only addresses")
@@ -58,37 +34,20 @@ the answer was no; 2: usage or environment.`,
 	flags.BoolVar(&opts.OnlyInterfaces, "interfaces", false, "only what host access of pods that are gone has left in the host")
 	flags.BoolVar(&opts.Now, "now", false, "do not wait for a second pass")
 	addConfirmation(cmd, &opts, &confirmed)
-	addOnlyDataDir(flags, &leases)
-	addCacheDir(cmd, &cacheDir)
+	files.addFlags(cmd)
 	return cmd
 }
 
 func newForget() *cobra.Command {
 	opts := gc.Options{Forget: true}
 	var confirmed bool
-	cmd := &cobra.Command{
-		Use:   "forget " + nameUsage + " [--force] [--yes]",
-		Short: "Drop checkpoints that you name",
-		Long: `Drop the checkpoints of the pods and sandboxes that you name, if their network namespaces are
-gone. --force drops them even if a sandbox is alive: relink restore will not bring its
-interfaces back then. relink gc finds by itself what is proven gone.
-
-It shows what it would drop and asks first. It leaves interfaces and addresses alone.
-
-` + namingHelp + `
-
-Exit status 0: done; 1: something is kept or failed, and the output names it; 2: usage or
-environment.`,
-		Example: `  relink forget shop/web-0
-  relink forget shop/web-0 --force  # although the pod may run`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return errors.New("relink forget needs the names of pods or sandboxes; relink gc finds what is proven gone")
-			}
-			opts.AllProcesses = allProcesses()
-			return runGC(cmd, opts, confirmed)
-		},
-	}
+	cmd := newVerb("forget", func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return errors.New("relink forget needs the names of pods or sandboxes; relink gc finds what is proven gone")
+		}
+		opts.AllProcesses = allProcesses()
+		return runGC(cmd, opts, confirmed)
+	})
 	addSelection(cmd, &opts.Select, &opts.Store)
 	cmd.Flags().BoolVar(&opts.Force, "force", false, "drop what is named, even if the sandbox may be alive")
 	addConfirmation(cmd, &opts, &confirmed)
@@ -99,7 +58,7 @@ environment.`,
 func addConfirmation(cmd *cobra.Command, opts *gc.Options, confirmed *bool) {
 	cmd.Flags().BoolVar(confirmed, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "print what would be freed and what is kept, and why; free nothing")
-	addOutput(cmd)
+	cli.AddOutput(cmd)
 }
 
 // runGC makes one pass, and asks first unless that is confirmed.
@@ -113,7 +72,7 @@ func runGC(cmd *cobra.Command, opts gc.Options, confirmed bool) error {
 			}
 			report.DryRun = true // What is wrong in the host is still to be put right.
 			question := fmt.Sprintf("Free %s? [y/N] ", printable.Count(n, "thing"))
-			return s.confirm(cmd, "freed", func(s *screen) { gcLines(report, s) }, question, "y", "Y", "yes", "Yes", "YES")
+			return s.Confirm(cmd, "freed", func(s *cli.Screen) { gcLines(report, s) }, question, "y", "Y", "yes", "Yes", "YES")
 		}
 	}
 	report, err := gc.Run(cmd.Context(), opts)
@@ -122,12 +81,12 @@ func runGC(cmd *cobra.Command, opts gc.Options, confirmed bool) error {
 	}
 	logGC(report)
 	complete := report.Complete() && (!opts.Forget || report.Count(change.Kept) == 0)
-	return s.present(report, complete, func() { gcLines(report, s) })
+	return s.Present(report, complete, func() { gcLines(report, s) })
 }
 
-func gcLines(report gc.PassReport, s *screen) {
+func gcLines(report gc.PassReport, s *cli.Screen) {
 	shown := slices.Clone(report.Outcomes)
-	if s.quiet {
+	if s.Quiet {
 		shown = slices.DeleteFunc(shown, func(o gc.PassOutcome) bool { return !o.Common().IsWrong() })
 	}
 	slices.SortStableFunc(shown, func(a, b gc.PassOutcome) int {
@@ -143,10 +102,10 @@ func gcLines(report gc.PassReport, s *screen) {
 		if report.DryRun {
 			verb = "to put right"
 		}
-		s.info(verb + ": host access: " + step)
+		s.Info(verb + ": host access: " + step)
 	}
 	printUnseen(report.Problems, report.Notes, report.OwnersUnasked, s)
-	s.info(gcSummary(report))
+	s.Info(gcSummary(report))
 }
 
 // gcHead says what becomes of the thing.
@@ -166,27 +125,19 @@ func gcReason(o gc.PassOutcome) (reason string) {
 	if next := o.Reason; next != "" {
 		reason = ". " + strings.ToUpper(next[:1]) + next[1:]
 	}
-	switch {
-	case o.AddressState == "":
-	case o.State == gc.ToFree:
-		reason += ". Then it is " + nextState(o)
-	default:
-		reason += ". Now it is " + nextState(o)
+	moment := "Now"
+	if o.State == gc.ToFree {
+		moment = "Then"
+	}
+	if o.AddressState != "" {
+		reason += ". " + moment + " it is " + cmp.Or(nextStates[o.AddressState], string(o.AddressState))
 	}
 	return reason
 }
 
-// nextState says what the address is then.
-func nextState(o gc.PassOutcome) string {
-	switch o.AddressState {
-	case lease.Held:
-		return "held by another sandbox of its owner"
-	case lease.Reserved:
-		return "reserved for its owner"
-	case lease.Quarantined:
-		return "in quarantine"
-	}
-	return string(o.AddressState)
+// nextStates say what an address is then.
+var nextStates = map[lease.State]string{
+	lease.Held: "held by another sandbox of its owner", lease.Reserved: "reserved for its owner", lease.Quarantined: "in quarantine",
 }
 
 // gcSummary counts the things by state.

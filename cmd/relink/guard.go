@@ -11,14 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint/guard"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 )
 
 const guardVerb = "guard"
-
-// exitStatus ends the command with that status, without a message.
-type exitStatus int
-
-func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 // guardStatus is the exit status of a guard that did nothing.
 func guardStatus(err error) int {
@@ -35,50 +31,26 @@ func newGuard() *cobra.Command {
 	plan := guard.Plan{Limit: 4 * time.Minute, KillAfter: 5 * time.Second, Wait: 30 * time.Second}
 	var follow, resume bool
 	var via []string
-	cmd := &cobra.Command{
-		Use:                   "guard -- COMMAND [ARGUMENT]...",
-		DisableFlagsInUseLine: true,
-		Short:                 "Run a command that takes NICs away, and bring everything back",
-		Long: `Run a command that takes NICs away, such as the reload of a driver, and bring everything back
-afterwards. guard checks all pods, captures what has no checkpoint, pauses relink-agent, stops
-the kubelet, runs COMMAND, restores, asks the gateway of each pod, starts the kubelet, and
-resumes the agent. If the kubelet does not run, guard neither stops nor starts it.
-
-With --via DEVICE nobody notices: the pods are on DEVICE, another uplink, while COMMAND runs. Then
-the kubelet goes on. If COMMAND fails, the pods stay on DEVICE.
-
-The kubelet comes back whatever happens: guard arms a timer before it stops the kubelet. If your
-terminal dies, guard goes on: see relink guard --follow, or relink status. ^C ends COMMAND and puts
-everything back. If guard is killed, relink guard --resume finishes its work, or the timer does.
-
-Exit status: that of COMMAND if everything is back, with 128 added to the number of a signal;
-123: something is not back; 124: COMMAND was ended at its limit; 125: COMMAND was not run;
-126: COMMAND cannot be run; 127: COMMAND was not found.`,
-		Example: `  relink guard -- sh -c 'modprobe -r i40e && modprobe i40e'
-  relink guard --via eth2 -- sh -c 'modprobe -r i40e && modprobe i40e'
-  relink guard --limit 2m --stop my-kubelet -- update-firmware
-  relink guard --follow   # watch it from another terminal
-  relink guard --resume   # finish the work of a guard that was killed`,
-		Args: takes(0, -1),
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			plan.Command = args
-			if plan.Via, err = guard.ParseVia(via); err != nil {
-				return err
-			}
-			if err := checkGuard(cmd, plan, follow || resume); err != nil {
-				return err
-			}
-			if follow {
-				return followGuard(cmd)
-			}
-			return runGuard(cmd, plan, resume)
-		},
-	}
+	cmd := newVerb("guard", func(cmd *cobra.Command, args []string) (err error) {
+		plan.Command = args
+		if plan.Via, err = guard.ParseVia(via); err != nil {
+			return err
+		}
+		if err := checkGuard(cmd, plan, follow || resume); err != nil {
+			return err
+		}
+		if follow {
+			return followGuard(cmd)
+		}
+		return runGuard(cmd, plan, resume)
+	})
+	cmd.Args = cli.Takes(0, -1)
+	cmd.DisableFlagsInUseLine = true
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // Everything from COMMAND on is its own.
-	addDuration(cmd, &plan.Limit, true, "limit", "end COMMAND after this `time`: Kubernetes evicts pods five minutes after the kubelet's last sign")
-	addDuration(cmd, &plan.KillAfter, true, "kill-after", "how long COMMAND may take to end before it gets the next signal: SIGINT, SIGTERM, SIGKILL")
-	addDuration(cmd, &plan.Wait, false, "wait", "how long to wait for missing devices, and again for their carrier")
+	cli.AddDuration(cmd, &plan.Limit, true, "limit", "end COMMAND after this `time`: Kubernetes evicts pods five minutes after the kubelet's last sign")
+	cli.AddDuration(cmd, &plan.KillAfter, true, "kill-after", "how long COMMAND may take to end before it gets the next signal: SIGINT, SIGTERM, SIGKILL")
+	cli.AddDuration(cmd, &plan.Wait, false, "wait", "how long to wait for missing devices, and again for their carrier")
 	flags.StringArrayVar(&plan.Stop, "stop", nil, "`unit` of systemd to stop meanwhile (repeatable; default the kubelet's, that of k3s or of RKE2; with --via none)")
 	flags.StringArrayVar(&via, "via", nil, "move the pods to this `device` before COMMAND, and back afterwards; OLD=NEW (repeatable) if pods are on several devices")
 	flags.BoolVar(&plan.Force, "force", false, "go on if not everything is as recorded, a checkpoint cannot be written, the agent cannot be paused, a pod cannot be moved, or COMMAND only takes a device away")
@@ -102,9 +74,9 @@ func checkGuard(cmd *cobra.Command, plan guard.Plan, alone bool) error {
 }
 
 func followGuard(cmd *cobra.Command) error {
-	status, err := guard.Follow(cmd.Context(), streamOf(cmd.OutOrStdout()).writer)
+	status, err := guard.Follow(cmd.Context(), cli.StreamOf(cmd.OutOrStdout()).Writer)
 	if err == nil && status != 0 {
-		err = exitStatus(status)
+		err = cli.ExitStatus(status)
 	}
 	return err
 }
@@ -118,8 +90,8 @@ func runGuard(cmd *cobra.Command, plan guard.Plan, resume bool) error {
 		return err
 	}
 	// Not by way of the streams: nothing may depend on whether somebody reads.
-	opts := guard.Options{Store: store, Out: streamOf(cmd.OutOrStdout()).writer}
-	quiet := flagText(cmd, "quiet") == "true"
+	opts := guard.Options{Store: store, Out: cli.StreamOf(cmd.OutOrStdout()).Writer}
+	quiet := cli.FlagText(cmd, "quiet") == "true"
 	if quiet {
 		opts.Out = io.Discard
 	}
@@ -135,13 +107,13 @@ func runGuard(cmd *cobra.Command, plan guard.Plan, resume bool) error {
 	if quiet {
 		for _, problem := range append(j.Troubles, j.Abandoned) {
 			if problem != "" {
-				printError(cmd.ErrOrStderr(), errors.New(problem))
+				cli.PrintError(cmd.ErrOrStderr(), errors.New(problem))
 			}
 		}
 	}
 	logRun(false, fmt.Sprintf("guard ended with exit status %d", j.Status), j.Troubles, nil)
 	if j.Status != 0 {
-		return exitStatus(j.Status)
+		return cli.ExitStatus(j.Status)
 	}
 	return nil
 }

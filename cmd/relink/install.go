@@ -11,53 +11,33 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint/install"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
 func newInstall() *cobra.Command {
 	var opts install.Options
 	var dryRun, noStart bool
-	cmd := &cobra.Command{
-		Use:   "install",
-		Short: "Put relink's programs on this node, and start the agent",
-		Long: `Put relink's programs on this node: the plugins into --cni-bin, relink and relink-agent into
-/usr/local/sbin, the agent's systemd unit, the manual pages and the completions below
-/usr/local. Then enable and start the agent, where systemd runs. Run it from the directory of a
-release: it takes the programs that are beside it.
-
-Run it again to upgrade. It replaces each file in one step, even while the program runs, and
-restarts the agent. Pods keep their interfaces. Keep your settings in files of your own: it
-replaces the unit, too.
-
-relink uninstall takes everything away again.
-
-Exit status 0: done; 1: a part failed; 2: nothing was changed.`,
-		Example: `  relink install --dry-run                # what would be put where
-  relink install
-  relink install --cni-bin /usr/lib/cni   # another directory for the plugins
-  relink install --plugins-only --cni-bin /host/opt/cni/bin`,
-		Args: takes(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := checkInstallDirs(opts.Root, opts.CNIBin); err != nil {
-				return err
-			}
-			if opts.SourceDir == "" {
-				program, err := os.Executable()
-				if err != nil {
-					return fmt.Errorf("find the directory of this program: %w; name it with --from", err)
-				}
-				opts.SourceDir = filepath.Dir(program)
-			}
-			if opts.Completions, err = completions(cmd.Root()); err != nil {
-				return err
-			}
-			plan, err := opts.Plan()
+	cmd := newVerb("install", func(cmd *cobra.Command, _ []string) (err error) {
+		if err := checkInstallDirs(opts.Root, opts.CNIBin); err != nil {
+			return err
+		}
+		if opts.SourceDir == "" {
+			program, err := os.Executable()
 			if err != nil {
-				return err
+				return fmt.Errorf("find the directory of this program: %w; name it with --from", err)
 			}
-			return installAll(cmd.Context(), plan, opts, dryRun, noStart, screenOf(cmd))
-		},
-	}
+			opts.SourceDir = filepath.Dir(program)
+		}
+		if opts.Completions, err = completions(cmd.Root()); err != nil {
+			return err
+		}
+		plan, err := opts.Plan()
+		if err != nil {
+			return err
+		}
+		return installAll(cmd.Context(), plan, opts, dryRun, noStart, screenOf(cmd))
+	})
 	flags := cmd.Flags()
 	flags.StringVar(&opts.SourceDir, "from", "", "`directory` of the release's programs (default: where this relink is)")
 	flags.StringVar(&opts.CNIBin, "cni-bin", install.DefaultCNIBin, "`directory` in which the container runtime looks for plugins")
@@ -67,7 +47,7 @@ Exit status 0: done; 1: a part failed; 2: nothing was changed.`,
 	flags.BoolVar(&opts.Force, "force", false, "install beside a package of a distribution")
 	flags.BoolVar(&dryRun, "dry-run", false, "print which files go where, and change nothing")
 	for _, dir := range []string{"from", "cni-bin", "root"} {
-		must(cmd.MarkFlagDirname(dir))
+		cli.Must(cmd.MarkFlagDirname(dir))
 	}
 	return cmd
 }
@@ -94,10 +74,10 @@ func completions(root *cobra.Command) (map[string][]byte, error) {
 }
 
 // installAll carries out the plan and starts the agent, or says what it would do.
-func installAll(ctx context.Context, plan *install.Plan, opts install.Options, dryRun, noStart bool, s *screen) error {
+func installAll(ctx context.Context, plan *install.Plan, opts install.Options, dryRun, noStart bool, s *cli.Screen) error {
 	if !dryRun {
 		if err := plan.Apply(); err != nil {
-			return reportDifference(s, err)
+			return cli.ReportDifference(s, err)
 		}
 	}
 	writeSteps(plan, s)
@@ -105,8 +85,8 @@ func installAll(ctx context.Context, plan *install.Plan, opts install.Options, d
 		return nil
 	}
 	service := install.Service{Root: opts.Root}
-	if ok, reason := service.Manageable(); !ok {
-		s.info("the agent is not started: " + reason + ". Start /usr/local/sbin/relink-agent at each boot")
+	if reason := service.Unmanageable(); reason != "" {
+		s.Info("the agent is not started: " + reason + ". Start /usr/local/sbin/relink-agent at each boot")
 		return nil
 	}
 	err := service.Start(ctx, plan.NeedsRestart())
@@ -116,24 +96,24 @@ func installAll(ctx context.Context, plan *install.Plan, opts install.Options, d
 		err = plan.SaveStarted()
 	}
 	if err != nil {
-		return reportDifference(s, err)
+		return cli.ReportDifference(s, err)
 	}
 	state := "is enabled and runs"
 	if opts.Root != "" {
 		state = "is enabled in " + opts.Root
 	}
-	s.info(install.Unit + " " + state)
+	s.Info(install.Unit + " " + state)
 	return nil
 }
 
 // writeSteps prints what is done about each file. Files that stay as they are have a line only on a verbose screen.
-func writeSteps(plan *install.Plan, s *screen) {
+func writeSteps(plan *install.Plan, s *cli.Screen) {
 	for _, step := range plan.Steps {
-		if step.Action != install.Keep || s.verbose {
-			s.info(fmt.Sprintf("%s %s", step.Action, step.Path))
+		if step.Action != install.Keep || s.Verbose {
+			s.Info(fmt.Sprintf("%s %s", step.Action, step.Path))
 		}
 	}
 	if !plan.Changes() {
-		s.info(printable.Count(len(plan.Steps), "file") + " to keep, nothing to change")
+		s.Info(printable.Count(len(plan.Steps), "file") + " to keep, nothing to change")
 	}
 }

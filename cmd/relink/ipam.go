@@ -4,53 +4,27 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
 func newIPAM() *cobra.Command {
 	var dir leaseDir
-	cmd := &cobra.Command{
-		Use:   "ipam",
-		Short: "Show and change the leases of relink-ipam: who has which address, and why",
-		Long: `Show and change the leases of relink-ipam. A lease is the record of one address: who has it,
-and why. A held address is in use. A reserved one waits for its pod. A quarantined one was given
-up, and rests before another pod gets it.
-
-Exit status: the --help of each verb says it. Without a verb it is 2.`,
-		Example: `  relink ipam list                                      # all addresses that are not free
-  relink ipam show 10.3.0.5                             # one address, with its history
-  relink ipam usage                                     # how full the ranges are
-  relink ipam reserve 10.3.0.9 shop/db-0 --network lan  # keep an address for a pod
-  relink gc --leases --dry-run                          # find the addresses of pods that are gone`,
-	}
-	requireVerb(cmd)
-	addDataDir(cmd.PersistentFlags(), &dir)
-	must(cmd.MarkPersistentFlagDirname("data-dir"))
-	addGroup(cmd, "Look:", newIPAMList(&dir), newIPAMShow(&dir), newIPAMUsage(&dir))
-	addGroup(cmd, "Pools:", newIPAMPools(), newIPAMBlocks(), newIPAMFence())
-	addGroup(cmd, "Change:", newIPAMRelease(&dir), newIPAMReserve(&dir))
-	addGroup(cmd, "Networks:", newIPAMImport(&dir), newIPAMResetClock(&dir), newIPAMResetMachine(&dir))
-	return cmd
-}
-
-// addDataDir adds --data-dir.
-func addDataDir(flags *pflag.FlagSet, dir *leaseDir) {
-	flags.StringVar((*string)(dir), "data-dir", "",
+	cmd := newVerb("ipam", nil)
+	cli.RequireVerb(cmd)
+	cmd.PersistentFlags().StringVar((*string)(&dir), "data-dir", "",
 		"`directory` of the leases, ipam.dataDir of the configuration (default $"+lease.DirEnv+", else "+lease.DefaultDir+")")
-}
-
-// addOnlyDataDir adds --data-dir for a verb that looks at all directories without it.
-func addOnlyDataDir(flags *pflag.FlagSet, dir *leaseDir) {
-	flags.StringVar((*string)(dir), "data-dir", "", "look only at the leases in this `directory` (default all that configurations and checkpoints name)")
+	cli.Must(cmd.MarkPersistentFlagDirname("data-dir"))
+	cli.AddGroup(cmd, "Look:", newIPAMList(&dir), newIPAMShow(&dir), newIPAMUsage(&dir))
+	cli.AddGroup(cmd, "Change:", newIPAMRelease(&dir), newIPAMReserve(&dir))
+	cli.AddGroup(cmd, "Networks:", newIPAMImport(&dir), newIPAMResetClock(&dir), newIPAMResetMachine(&dir))
+	return cmd
 }
 
 // leaseDir is the value of --data-dir.
@@ -138,39 +112,13 @@ func openLeases(dir, network string) (*lease.Store, error) {
 
 // eachStore calls f for each store. A store that cannot be read does not stop the others: it is
 // reported, and decides the exit status.
-func eachStore(stores []*lease.Store, s *screen, f func(*lease.Store) error) error {
+func eachStore(stores []*lease.Store, s *cli.Screen, f func(*lease.Store) error) error {
 	var result error
 	for _, store := range stores {
 		if err := f(store); err != nil {
-			printError(s.err, needsRoot(err))
-			result = errDiffers
+			cli.PrintError(s.Err, needsRoot(err))
+			result = cli.ErrDiffers
 		}
 	}
 	return result
-}
-
-// parseAddress parses an argument as an address.
-func parseAddress(s string) (netip.Addr, error) {
-	a, err := netip.ParseAddr(s)
-	if err != nil || a.Zone() != "" {
-		return a, fmt.Errorf("invalid address %q: give an IP address such as 10.3.0.5 or fd00:3::5", s)
-	}
-	return a.Unmap(), nil
-}
-
-// reportDifference reports an error about the node, not about the command line. Of nil there is nothing to report.
-func reportDifference(s *screen, err error) error {
-	if err == nil {
-		return nil
-	}
-	printError(s.err, err)
-	return errDiffers
-}
-
-// timeCell is a time in a table, or empty for the zero time.
-func timeCell(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.Local().Format(time.RFC3339)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
@@ -41,7 +42,7 @@ func TestMalformedIPAMCommandLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, says := range map[string]string{
-		"":                                "relink ipam needs a verb: blocks, fence, import, list",
+		"":                                "relink ipam needs a verb: import, list",
 		"lst":                             `unknown verb "lst": did you mean list?`,
 		"releas":                          `unknown verb "releas": relink ipam --help lists the verbs`,
 		"list shop/":                      `invalid name "shop/"`,
@@ -103,7 +104,7 @@ func TestMalformedIPAMCommandLines(t *testing.T) {
 		}
 		var stdout, stderr bytes.Buffer
 		code := run(t.Context(), args, &stdout, &stderr)
-		if code != exitUsage || stdout.Len() > 0 || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), says) {
+		if code != cli.Usage || stdout.Len() > 0 || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), says) {
 			t.Errorf("%q: exit status %d, %q, %q; want one line that says %s", line, code, &stdout, &stderr, says)
 		}
 	}
@@ -186,7 +187,7 @@ func TestLeasesFitATerminal(t *testing.T) {
 		100: "POD ADDRESS STATE WHY", 80: "POD ADDRESS STATE",
 	} {
 		var out bytes.Buffer
-		leaseTable(all, &screen{out: &out, width: width})
+		leaseTable(all, &cli.Screen{Out: &out, Width: width})
 		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 		if got := strings.Join(strings.Fields(lines[0]), " "); got != columns {
 			t.Errorf("width %d: columns %s, want %s", width, got, columns)
@@ -202,7 +203,7 @@ func TestLeasesFitATerminal(t *testing.T) {
 func TestFullSets(t *testing.T) {
 	dir := t.TempDir()
 	usage := func() []lease.Usage {
-		all, err := leaseDir(dir).usages(t.Context(), "", &screen{out: &bytes.Buffer{}, err: &bytes.Buffer{}})
+		all, err := leaseDir(dir).usages(t.Context(), "", &cli.Screen{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,7 +256,7 @@ func TestCompletionDoesNotWait(t *testing.T) {
 	defer cancel()
 	var stdout bytes.Buffer
 	code := run(ctx, []string{"__complete", "ipam", "--data-dir", dir, "show", ""}, &stdout, &bytes.Buffer{})
-	if code != exitOK || stdout.String() != "10.3.0.8\n:4\n" || ctx.Err() != nil {
+	if code != cli.OK || stdout.String() != "10.3.0.8\n:4\n" || ctx.Err() != nil {
 		t.Errorf("exit status %d, %q, %v", code, &stdout, ctx.Err())
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/validate"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/hostlocal"
 	"github.com/relink-cni/relink/pkg/ipam/importer"
@@ -25,90 +26,52 @@ import (
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
-const importHelp = `Take over the addresses that host-local has given, from its directory of the network,
-/var/lib/cni/networks/<network>: all of them, or none. From then on the running pods hold
-them, and the DEL of relink-ipam frees them. The CNI caches name the pods and the network
-namespaces. DIR stays as it is. No pod may start on the network meanwhile.
-
-With --pool the network has address pools. relink-agent takes exactly the addresses that pods of
-this node have. The pools must be paused until all nodes are imported.
-
-With --from whereabouts, FILE has the IPPools of Whereabouts: all of them, as
-kubectl get ippools.whereabouts.cni.cncf.io -A -o json prints them. YAML will do as well, and -
-is the standard input. The CNI caches tell which allocations are of this node. --pool is needed.
-
-With --sticky an address stays reserved for its pod, by the pod's name. With --sticky=owner it
-stays reserved for the pod's owner: relink-agent asks the Kubernetes API. If nobody can tell the
-owner, it is the pod's name. A message says so, and the next import looks again.
-
-You can run it again. A lease that is there is kept, and completed if the caches know more by
-now. A lease whose file is gone from DIR stays until its sandbox is proven gone: relink gc frees
-it, and so does relink-agent. The same holds for an allocation that FILE does not have any more.
-
-An address whose sandbox is proven gone is taken over too, without --pool: relink gc frees it.
-The address of a torn (damaged) file is reserved until somebody releases it, because
-a pod may have it: relink ipam release ADDRESS --nobody. --quiet shows only what needs a look.
---verbose shows one line for each file, even if many are alike.
-
-Exit status 0: all are leased as DIR or FILE says; 1: one is not, or
-there is something else in it, and the output names it; 2: usage or environment, and nothing was
-taken over.`
-
 func newIPAMImport(dir *leaseDir) *cobra.Command {
 	var network string
 	var retain time.Duration
 	var call importCall
-	cmd := &cobra.Command{
-		Use:   "import DIR|FILE --network NETWORK",
-		Short: "Take over the addresses that host-local or Whereabouts has given",
-		Long:  importHelp,
-		Example: `  relink ipam import /var/lib/cni/networks/lan --network lan --dry-run
-  relink ipam import /var/lib/cni/networks/lan --network lan --sticky --retain 72h
-  relink ipam import /var/lib/cni/networks/lan --network lan --pool lan
-  relink ipam import ippools.json --from whereabouts --network lan --pool lan --pool lan6`,
-		Args: takes(1, 1),
-		ValidArgsFunction: completeArgs(func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if call.plugin.name == whereaboutsPlugin {
-				return nil, cobra.ShellCompDirectiveDefault
-			}
-			return nil, cobra.ShellCompDirectiveFilterDirs
-		}),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := call.check(retain); err != nil {
-				return err
-			}
-			checkpoints, err := openStore(cmd)
-			if err != nil {
-				return err
-			}
-			call.AllProcesses = allProcesses()
-			if err := audit.AddCheckpoints(&call.Sources, checkpoints); err != nil {
-				return err
-			}
-			store, err := dir.open(network)
-			if err != nil {
-				return err
-			}
-			call.path, call.Policy.Retain, call.Agent = args[0], lease.Duration(retain), control.Client{}
-			call.Policy.Sticky = call.sticky.name != ""
-			if call.sticky.name == stickyOwner {
-				call.Owners = control.Client{}
-			}
-			return call.run(cmd.Context(), store, screenOf(cmd))
-		},
-	}
+	cmd := newVerb("ipam-import", func(cmd *cobra.Command, args []string) error {
+		if err := call.check(retain); err != nil {
+			return err
+		}
+		checkpoints, err := openStore(cmd)
+		if err != nil {
+			return err
+		}
+		call.AllProcesses = allProcesses()
+		if err := audit.AddCheckpoints(&call.Sources, checkpoints); err != nil {
+			return err
+		}
+		store, err := dir.open(network)
+		if err != nil {
+			return err
+		}
+		call.path, call.Policy.Retain, call.Agent = args[0], lease.Duration(retain), control.Client{}
+		call.Policy.Sticky = call.sticky.Name != ""
+		if call.sticky.Name == stickyOwner {
+			call.Owners = control.Client{}
+		}
+		return call.run(cmd.Context(), store, screenOf(cmd))
+	})
+	cmd.Args = cli.Takes(1, 1)
+	cmd.ValidArgsFunction = cli.CompleteArgs(func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if call.plugin.Name == whereaboutsPlugin {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	})
 	addNetwork(cmd, dir, &network, "the `network` of the addresses: the name in relink-ipam's configuration, or its ipam.store")
 	cmd.Flags().StringVar(&call.Network, "name", "", "the `name` of the network in its configuration, if that names another store (default --network)")
 	addCacheDir(cmd, &call.CacheDir)
 	flags := cmd.Flags()
-	addChoice(cmd, &call.plugin, "from", "", "plugin", "the `plugin` that has given them: host-local or whereabouts (default host-local)", hostLocalPlugin, whereaboutsPlugin)
+	cli.AddChoice(cmd, &call.plugin, "from", "", "plugin", "the `plugin` that has given them: host-local or whereabouts (default host-local)", hostLocalPlugin, whereaboutsPlugin)
 	flags.StringArrayVar(&call.Pools, "pool", nil, "the address `pool` of the network, once for each pool that ipam.pool names, in that order")
-	must(cmd.RegisterFlagCompletionFunc("pool", completePools))
-	addChoice(cmd, &call.sticky, "sticky", "", "whom", `keep imported addresses, as "sticky" does, if the pod is known: --sticky=owner for the pod's owner`, stickyPod, stickyOwner)
+	cli.Must(cmd.RegisterFlagCompletionFunc("pool", cobra.NoFileCompletions))
+	cli.AddChoice(cmd, &call.sticky, "sticky", "", "whom", `keep imported addresses, as "sticky" does, if the pod is known: --sticky=owner for the pod's owner`, stickyPod, stickyOwner)
 	flags.Lookup("sticky").NoOptDefVal = stickyPod
-	addDuration(cmd, &retain, true, "retain", "how long to keep them, such as 72h (default until they are released)")
+	cli.AddDuration(cmd, &retain, true, "retain", "how long to keep them, such as 72h (default until they are released)")
 	flags.BoolVar(&call.DryRun, "dry-run", false, "print what would be taken over, and change nothing")
-	addOutput(cmd, formatWide)
+	cli.AddOutput(cmd, cli.FormatWide)
 	return cmd
 }
 
@@ -128,16 +91,16 @@ const (
 type importCall struct {
 	importer.Options
 	// plugin is empty for host-local, and sticky for no owner.
-	plugin, sticky choiceFlag
+	plugin, sticky cli.ChoiceFlag
 	path           string
 }
 
 // check refuses flags that do not go together.
 func (t importCall) check(retain time.Duration) error {
 	switch {
-	case retain != 0 && t.sticky.name == "":
+	case retain != 0 && t.sticky.Name == "":
 		return fmt.Errorf("--retain %s needs --sticky: it says how long an address is kept for its pod", retain)
-	case t.plugin.name == whereaboutsPlugin && len(t.Pools) == 0:
+	case t.plugin.Name == whereaboutsPlugin && len(t.Pools) == 0:
 		return errors.New("--from whereabouts needs --pool: name the pool that has the addresses from now on")
 	case slices.Contains(t.Pools, ""):
 		return errors.New(`invalid --pool "": it must be the name of an AddressPool`)
@@ -146,7 +109,7 @@ func (t importCall) check(retain time.Duration) error {
 }
 
 func (t importCall) report(ctx context.Context, store *lease.Store) (importer.ImportReport, error) {
-	if t.plugin.name != whereaboutsPlugin {
+	if t.plugin.Name != whereaboutsPlugin {
 		return hostlocal.Import(ctx, store, t.path, t.Options)
 	}
 	pools, err := readIPPools(t.path, os.Stdin)
@@ -187,13 +150,13 @@ func readIPPools(path string, stdin io.Reader) (pools whereabouts.Pools, err err
 	return pools, err
 }
 
-func (t importCall) run(ctx context.Context, store *lease.Store, s *screen) error {
+func (t importCall) run(ctx context.Context, store *lease.Store, s *cli.Screen) error {
 	report, err := t.report(ctx, store)
 	if err != nil {
 		return err
 	}
 	first := "FILE"
-	if t.plugin.name == whereaboutsPlugin {
+	if t.plugin.Name == whereaboutsPlugin {
 		first = "ADDRESS"
 	}
 	r := outcomes{
@@ -211,7 +174,7 @@ func (t importCall) run(ctx context.Context, store *lease.Store, s *screen) erro
 	r.summary = importSummary(report, count)
 	err = r.present(s, nil)
 	if report.Closed != "" {
-		s.warnf("without --dry-run, nothing would be taken over: %s", report.Closed)
+		s.Warnf("without --dry-run, nothing would be taken over: %s", report.Closed)
 	}
 	var advice []string
 	if unnamed > 0 {
@@ -220,12 +183,12 @@ func (t importCall) run(ctx context.Context, store *lease.Store, s *screen) erro
 	if count[importer.NoSandbox] > 0 {
 		advice = append(advice, "to give up what has no live sandbox: relink gc --leases --network "+report.Network)
 	}
-	if !s.isData() {
-		s.infoLines(advice)
+	if !s.IsData() {
+		s.InfoLines(advice)
 	}
 	printProblems(s, report.Problems)
 	for _, failed := range report.Failed {
-		s.warnf("%s", failed)
+		s.Warnf("%s", failed)
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/control/serve"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
@@ -62,7 +63,7 @@ func TestIPPoolsAreRead(t *testing.T) {
 
 // giving is an agent that gives all addresses but one.
 type giving struct {
-	shared
+	pool.Agent
 	closed string
 }
 
@@ -109,14 +110,14 @@ func TestImportOfWhereabouts(t *testing.T) {
 		code         int
 		want         []string
 	}{
-		{"", agent.closed, exitUsage, []string{"relink: the pool lan is not paused\n"}},
-		{" --dry-run", agent.closed, exitDiffers, []string{
+		{"", agent.closed, cli.Usage, []string{"relink: the pool lan is not paused\n"}},
+		{" --dry-run", agent.closed, cli.Differs, []string{
 			"ADDRESS", "10.231.79.5", "shop/web-0", "to import", refused, ignored, "1 to import, 1 refused, 2 ignored, 1 on other nodes\n",
 			"without --dry-run, nothing would be taken over: the pool lan is not paused\n",
 		}},
-		{" -q", "", exitDiffers, []string{"10.231.79.6", refused, ignored}},
-		{"", "", exitDiffers, []string{"10.231.79.5", "already there", refused, "1 already there, 1 refused, 2 ignored, 1 on other nodes\n"}},
-		{" -o json", "", exitDiffers, []string{`"pools": [`, `"elsewhere": 1`, `"state": "refused"`}},
+		{" -q", "", cli.Differs, []string{"10.231.79.6", refused, ignored}},
+		{"", "", cli.Differs, []string{"10.231.79.5", "already there", refused, "1 already there, 1 refused, 2 ignored, 1 on other nodes\n"}},
+		{" -o json", "", cli.Differs, []string{`"pools": [`, `"elsewhere": 1`, `"state": "refused"`}},
 	} {
 		agent.closed = test.closed
 		code, out := runsTo(strings.Fields(command + test.more)...)
@@ -152,29 +153,26 @@ func TestImportWithoutOwners(t *testing.T) {
 	serves(t, nil)
 	command := "ipam --data-dir " + dir + " import " + from + " --network lan --cni-cache " + filepath.Dir(cache) + " --sticky=owner"
 	const want = "the addresses of shop/web-0 are kept for these pods by their names, and not for their owners: run it again: the owner of the address is not known now: "
-	if code, out := runsTo(strings.Fields(command)...); code != exitDiffers || !strings.Contains(out, "1 imported") || !strings.Contains(out, want) {
+	if code, out := runsTo(strings.Fields(command)...); code != cli.Differs || !strings.Contains(out, "1 imported") || !strings.Contains(out, want) {
 		t.Errorf("status %d\n%s", code, out)
 	}
 }
 
-// The names of pools are completed by the agent.
-func TestPoolsAreCompleted(t *testing.T) {
+// serves lets an agent answer that has these pools, nil for one without a Kubernetes API.
+func serves(t *testing.T, p serve.Pools) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent.sock")
 	t.Setenv(control.SocketEnv, path)
-	for _, args := range []string{"ipam blocks ", "ipam import . --pool "} {
-		if _, out := runsTo(append([]string{"__complete"}, strings.Split(args, " ")...)...); strings.Contains(out, "lan") {
-			t.Errorf("%s is completed without an agent:\n%s", args, out)
-		}
-	}
 	listener, err := serve.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	from := serve.Sources{Pools: shared{pools: []pool.Pool{{Metadata: pool.Meta{Name: "lan"}}, {Metadata: pool.Meta{Name: "wan"}}}}}
-	go func() { _ = serve.Serve(t.Context(), listener, serve.Handler(nil, from, nil)) }()
+	go func() { _ = serve.Serve(t.Context(), listener, serve.Handler(nil, serve.Sources{Pools: p}, nil)) }()
+}
+
+func TestImportIsCompleted(t *testing.T) {
 	for args, want := range map[string]string{
-		"ipam blocks ": "lan\nwan\n:4\n", "ipam import . --pool ": "lan\nwan\n:4\n", "ipam import . --from ": "host-local\nwhereabouts\n:4\n",
-		"ipam import . --sticky=": "pod\nowner\n:4\n",
+		"ipam import . --pool ": ":4\n", "ipam import . --from ": "host-local\nwhereabouts\n:4\n", "ipam import . --sticky=": "pod\nowner\n:4\n",
 	} {
 		if _, out := runsTo(append([]string{"__complete"}, strings.Split(args, " ")...)...); !strings.HasPrefix(out, want) {
 			t.Errorf("%s is completed to\n%s\nwant\n%s", args, out, want)

@@ -8,18 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/selection"
 )
-
-// leaseNameUsage shows in a usage line how to name leases.
-const leaseNameUsage = "[[NAMESPACE/]POD|ID|ADDRESS|PREFIX]..."
-
-// leaseNamingHelp is in the help of every verb that selects leases.
-const leaseNamingHelp = `POD is the name of a pod. ID is a container ID or its beginning: relink ipam list -o wide shows
-it. PREFIX stands for the addresses in it, such as 10.3.0.0/28. A name that matches nothing is
-an error. So is one that matches several pods.`
 
 // ipamList is the verb that shows which leases can be named.
 const ipamList = "relink ipam list"
@@ -29,7 +22,7 @@ func addLeaseSelection(cmd *cobra.Command, dir *leaseDir, s *selection.Selection
 	s.Lister, s.Addresses = ipamList, true
 	addNamespaces(cmd, &s.Namespace)
 	addNetwork(cmd, dir, &s.Network, "only addresses of this `network`")
-	cmd.Args = takes(0, -1)
+	cmd.Args = cli.Takes(0, -1)
 	cmd.ValidArgsFunction = dir.completeLeases(func(h holding) []string {
 		return append(namesOfHolding(h), h.lease.Address.String())
 	})
@@ -37,13 +30,13 @@ func addLeaseSelection(cmd *cobra.Command, dir *leaseDir, s *selection.Selection
 }
 
 func completeLeaseNamespaces(cmd *cobra.Command, dir *leaseDir) {
-	must(cmd.RegisterFlagCompletionFunc("namespace", dir.completeLeases(func(h holding) []string { return []string{h.lease.Owner.Namespace} })))
+	cli.Must(cmd.RegisterFlagCompletionFunc("namespace", dir.completeLeases(func(h holding) []string { return []string{h.lease.Owner.Namespace} })))
 }
 
 // addNetwork lets the verb name a network that has leases.
 func addNetwork(cmd *cobra.Command, dir *leaseDir, network *string, usage string) {
 	cmd.Flags().StringVar(network, "network", "", usage)
-	must(cmd.RegisterFlagCompletionFunc("network", dir.completeNetworks()))
+	cli.Must(cmd.RegisterFlagCompletionFunc("network", dir.completeNetworks()))
 }
 
 // holding is an address with one of its holders. If nobody holds the address, it has one holding, with the last holder.
@@ -131,7 +124,7 @@ const completionWait = 200 * time.Millisecond
 
 // completeLeases returns a completion with values from the stores. A store that cannot be read in time adds no values.
 func (d *leaseDir) completeLeases(valuesOf func(holding) []string) cobra.CompletionFunc {
-	return completion(func(cmd *cobra.Command) (holdings []holding) {
+	return cli.Completion(func(cmd *cobra.Command) (holdings []holding) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionWait)
 		defer cancel()
 		stores, _ := d.stores("")
@@ -145,20 +138,10 @@ func (d *leaseDir) completeLeases(valuesOf func(holding) []string) cobra.Complet
 
 // completeNetworks returns a completion with the networks that have leases.
 func (d *leaseDir) completeNetworks() cobra.CompletionFunc {
-	return completion(func(*cobra.Command) []string {
+	return cli.Completion(func(*cobra.Command) []string {
 		_, names, _ := d.networks()
 		return names
 	}, func(name string) []string { return []string{name} })
-}
-
-// completeArgs returns a completion for several arguments, where each argument has a completion of its own.
-func completeArgs(completers ...cobra.CompletionFunc) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if len(args) >= len(completers) {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return completers[len(args)](cmd, args, prefix)
-	}
 }
 
 func addressesOf(h holding) []string { return []string{h.lease.Address.String()} }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/selection"
 )
@@ -17,49 +18,32 @@ import (
 func newIPAMRelease(dir *leaseDir) *cobra.Command {
 	var network string
 	holder := namedHolder{Selection: selection.Selection{Lister: ipamList}}
-	cmd := &cobra.Command{
-		Use:   "release ADDRESS {[NAMESPACE/]POD|ID|--nobody}",
-		Short: "Make an address free that its holder does not need any more",
-		Long: `Make an address free: a held address goes into quarantine as after a DEL, and a reservation or a
-quarantine ends. Name the holder: the pod or the container ID that holds the address, the
-beginning of that ID, or the pod for which the address is reserved. If another one has it by
-now, nothing is released. --nobody is for an address in quarantine, or one that is reserved for
-nobody.
-
-relink does not look whether the holder is alive: relink ipam show says who it is.
-
-Exit status 0: it was released; 1: it is free, or another one has it, and a message says so;
-2: usage or environment.`,
-		Example: `  relink ipam release 10.3.0.5 shop/web-0
-  relink ipam release 10.3.0.5 4f1c2ab0d6e91 --ifname net1
-  relink ipam release 10.3.0.7 --nobody --network lan   # end a quarantine`,
-		Args:              takes(1, 2),
-		ValidArgsFunction: completeArgs(dir.completeLeases(addressesOf), dir.completeLeases(namesOfHolding)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			address, err := parseAddress(args[0])
-			if err != nil {
-				return err
-			}
-			holder.Names = args[1:]
-			if err := holder.check(); err != nil {
-				return err
-			}
-			s := screenOf(cmd)
-			store, err := dir.storeOf(cmd.Context(), address, network, s)
-			if err != nil {
-				return err
-			}
-			return release(cmd.Context(), store, address, holder, s)
-		},
-	}
+	cmd := newVerb("ipam-release", func(cmd *cobra.Command, args []string) error {
+		address, err := cli.ParseAddress(args[0])
+		if err != nil {
+			return err
+		}
+		holder.Names = args[1:]
+		if err := holder.check(); err != nil {
+			return err
+		}
+		s := screenOf(cmd)
+		store, err := dir.storeOf(cmd.Context(), address, network, s)
+		if err != nil {
+			return err
+		}
+		return release(cmd.Context(), store, address, holder, s)
+	})
+	cmd.Args = cli.Takes(1, 2)
+	cmd.ValidArgsFunction = cli.CompleteArgs(dir.completeLeases(addressesOf), dir.completeLeases(namesOfHolding))
 	addNetwork(cmd, dir, &network, "the `network` of the address (default the one that has a lease of it)")
 	flags := cmd.Flags()
 	flags.StringVarP(&holder.Namespace, "namespace", "n", "", "the `namespace` of the pod")
 	completeLeaseNamespaces(cmd, dir)
 	flags.StringVar(&holder.ifName, "ifname", "", "the `interface` of the holder, if it holds the address by several")
-	must(cmd.RegisterFlagCompletionFunc("ifname", dir.completeLeases(func(h holding) []string { return []string{h.holder.IfName} })))
+	cli.Must(cmd.RegisterFlagCompletionFunc("ifname", dir.completeLeases(func(h holding) []string { return []string{h.holder.IfName} })))
 	flags.BoolVar(&holder.unheld, "nobody", false, "nobody holds it: it is in quarantine, or reserved for nobody")
-	addOutput(cmd)
+	cli.AddOutput(cmd)
 	return cmd
 }
 
@@ -83,7 +67,7 @@ func (e namedHolder) check() error {
 
 // storeOf returns the store of the network. If no network is named, it returns the store of the only network with a
 // lease of the address. If no store has one, storeOf reports that and returns errDiffers.
-func (d leaseDir) storeOf(ctx context.Context, address netip.Addr, network string, s *screen) (*lease.Store, error) {
+func (d leaseDir) storeOf(ctx context.Context, address netip.Addr, network string, s *cli.Screen) (*lease.Store, error) {
 	stores, err := d.stores(network)
 	if err != nil {
 		return nil, err
@@ -102,11 +86,11 @@ func (d leaseDir) storeOf(ctx context.Context, address netip.Addr, network strin
 	}
 	switch len(found) {
 	case 0:
-		return nil, reportDifference(s, errors.New(freeText(address, texts(stores, (*lease.Store).Network))))
+		return nil, cli.ReportDifference(s, errors.New(freeText(address, cli.Texts(stores, (*lease.Store).Network))))
 	case 1:
 		return found[0], nil
 	}
-	return nil, fmt.Errorf("%s is leased in networks %s: give --network NETWORK", address, strings.Join(texts(found, (*lease.Store).Network), ", "))
+	return nil, fmt.Errorf("%s is leased in networks %s: give --network NETWORK", address, strings.Join(cli.Texts(found, (*lease.Store).Network), ", "))
 }
 
 // chosen returns the holders that the user means, of the lease that was seen. errors.Is matches lease.ErrHolderChanged if
@@ -147,14 +131,14 @@ func (e namedHolder) holdings(l lease.Lease) []holding {
 }
 
 // release finds the holder that the user means. It releases the address only if that holder still has it: the store compares.
-func release(ctx context.Context, store *lease.Store, address netip.Addr, holder namedHolder, s *screen) error {
+func release(ctx context.Context, store *lease.Store, address netip.Addr, holder namedHolder, s *cli.Screen) error {
 	released, err := store.Get(ctx, address)
 	if err == nil {
 		err = holder.release(ctx, store, released)
 	}
 	switch {
 	case errors.Is(err, lease.ErrHolderChanged), errors.Is(err, lease.ErrNotLeased):
-		return reportDifference(s, err)
+		return cli.ReportDifference(s, err)
 	case err != nil:
 		return err
 	}
@@ -165,9 +149,9 @@ func release(ctx context.Context, store *lease.Store, address netip.Addr, holder
 	case remaining.State == lease.Held:
 		state = "it is " + remaining.Describe()
 	case remaining.State == lease.Quarantined:
-		state = "it is in quarantine until " + timeCell(remaining.Until)
+		state = "it is in quarantine until " + cli.TimeCell(remaining.Until)
 	}
-	return s.present(released, true, func() { s.info(fmt.Sprintf("released %s: it was %s; %s", address, released.Describe(), state)) })
+	return s.Present(released, true, func() { s.Info(fmt.Sprintf("released %s: it was %s; %s", address, released.Describe(), state)) })
 }
 
 // release releases the address, if the lease is as l.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/printable"
 )
@@ -28,7 +28,7 @@ func storeRemarks(ctx context.Context, store *lease.Store) (remarks []string, er
 	for _, p := range g.Pools {
 		if lost := p.Lost(); len(lost) > 0 {
 			remarks = append(remarks, fmt.Sprintf("pods of network %s hold %s of the pool %s, and this node does not have that: other nodes may give it. Delete these pods, unless "+
-				"a virtual machine is on its way to this node", store.Network(), printable.First(texts(lost, netip.Addr.String), maxLostNamed, ", "), p.Name))
+				"a virtual machine is on its way to this node", store.Network(), printable.First(cli.Strings(lost), maxLostNamed, ", "), p.Name))
 		}
 	}
 	return remarks, err

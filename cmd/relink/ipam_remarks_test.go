@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
@@ -50,7 +51,7 @@ func TestLostAddressesAreNamed(t *testing.T) {
 		has(addresses)
 		for _, verb := range []string{"usage", "list"} {
 			code, out := runsTo("ipam", "--data-dir", dir, verb)
-			if code != exitOK || !strings.Contains(out, want) || want == "" && strings.Contains(out, "pods of") {
+			if code != cli.OK || !strings.Contains(out, want) || want == "" && strings.Contains(out, "pods of") {
 				t.Errorf("%s of %s: status %d\n%s\nwant %s", verb, addresses, code, out, want)
 			}
 		}
@@ -77,7 +78,32 @@ func TestAddressesOfRangesBeforeThePool(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = "pods of network wan hold 10.4.0.7 of the pool shared, and this node does not have that"
-	if code, out := runsTo("ipam", "--data-dir", dir, "usage"); code != exitOK || !strings.Contains(out, want) {
+	if code, out := runsTo("ipam", "--data-dir", dir, "usage"); code != cli.OK || !strings.Contains(out, want) {
+		t.Errorf("status %d\n%s\nwant %s", code, out, want)
+	}
+}
+
+// Whose an address of a pool is that this node does not have, kubectl relink tells.
+func TestShowNamesWhoKnowsAnAddressOfAPool(t *testing.T) {
+	dir := t.TempDir()
+	store, err := lease.Open(dir, "wan")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := pool.Pool{Metadata: pool.Meta{Name: "shared", UID: "u"}, Spec: pool.Spec{Subnet: "10.4.0.0/24"}}.Layout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := lease.Request{Attachment: attachment.Key{Network: "wan", ContainerID: "c1", IfName: "eth0"}, Pools: []string{"shared"}}
+	g := pool.Grant{Pool: "shared", PoolUID: "u", Block: "b", Epoch: 1, First: netip.MustParseAddr("10.4.0.1"), Addresses: "++"}
+	if err := errors.Join(store.SetPools(t.Context(), []string{"shared"}), store.PutGrants(t.Context(), l, []pool.Grant{g}), store.Confirm(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Allocate(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	const want = "relink: 10.4.0.9 is never given in network wan: it is of pool shared, and not granted to this node: run the command on the node that has it, which kubectl relink show 10.4.0.9 names\n"
+	if code, out := runsTo("ipam", "--data-dir", dir, "show", "10.4.0.9"); code != cli.Differs || out != want {
 		t.Errorf("status %d\n%s\nwant %s", code, out, want)
 	}
 }

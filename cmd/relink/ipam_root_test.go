@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/relink-cni/relink/cmd/internal/cli"
 )
 
 // A normal user learns that only root may look.
@@ -29,7 +31,7 @@ func TestIPAMSaysThatItNeedsRoot(t *testing.T) {
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	said, err := cmd.CombinedOutput()
-	if code := cmd.ProcessState.ExitCode(); code != exitUsage {
+	if code := cmd.ProcessState.ExitCode(); code != cli.Usage {
 		t.Errorf("exit status %d, %v", code, err)
 	}
 	if want := "open " + leases + ": permission denied: run relink ipam as root\n"; !strings.HasSuffix(string(said), want) {

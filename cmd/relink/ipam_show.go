@@ -6,49 +6,34 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
-	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/selection"
 )
 
 func newIPAMShow(dir *leaseDir) *cobra.Command {
 	var network string
-	cmd := &cobra.Command{
-		Use:   "show ADDRESS",
-		Short: "Show everything about an address",
-		Long: `Show everything about an address, in every network that has leased it: who has it, its state
-after the holder gives it up, and what happened to it before, as far as the store remembers.
-
-If it is an address of a pool that nodes share, relink-agent asks the Kubernetes API: which node
-has it, whether that node is declared dead, and which owner it belongs to.
-
-Exit status 0: it is leased, or another node has it; 1: it is free or never given, or a store
-could not be read, and a message says so; 2: usage or environment.`,
-		Example: `  relink ipam show 10.3.0.5
-  relink ipam show fd00:3::5 --network lan -o yaml`,
-		Args:              takes(1, 1),
-		ValidArgsFunction: completeArgs(dir.completeLeases(addressesOf)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			address, err := parseAddress(args[0])
-			if err != nil {
-				return err
-			}
-			stores, err := dir.stores(network)
-			if err != nil {
-				return err
-			}
-			return showLeases(cmd.Context(), stores, address, screenOf(cmd))
-		},
-	}
+	cmd := newVerb("ipam-show", func(cmd *cobra.Command, args []string) error {
+		address, err := cli.ParseAddress(args[0])
+		if err != nil {
+			return err
+		}
+		stores, err := dir.stores(network)
+		if err != nil {
+			return err
+		}
+		return showLeases(cmd.Context(), stores, address, screenOf(cmd))
+	})
+	cmd.Args = cli.Takes(1, 1)
+	cmd.ValidArgsFunction = cli.CompleteArgs(dir.completeLeases(addressesOf))
 	addNetwork(cmd, dir, &network, "only in this `network`")
-	addOutput(cmd)
+	cli.AddOutput(cmd)
 	return cmd
 }
 
@@ -59,11 +44,9 @@ type addressReport struct {
 	History []lease.Event `json:"history"`
 	// NeverReason says why no ADD gives the address. It is empty if ADDs can give it, or if it is leased.
 	NeverReason string `json:"never,omitempty"`
-	// Pool is what the Kubernetes API says of the address. Then the rest is empty.
-	Pool *pool.AddressStatus `json:"pool,omitempty"`
 }
 
-func showLeases(ctx context.Context, stores []*lease.Store, address netip.Addr, s *screen) error {
+func showLeases(ctx context.Context, stores []*lease.Store, address netip.Addr, s *cli.Screen) error {
 	var found []addressReport
 	var free, excluded []string
 	leased := false
@@ -82,38 +65,24 @@ func showLeases(ctx context.Context, stores []*lease.Store, address netip.Addr, 
 		}
 		return nil
 	})
-	standings, heldRemotely, unknown := askStandings(ctx, stores, address, leased, s)
-	for _, standing := range standings {
-		found = append(found, addressReport{Lease: lease.Lease{Address: address}, History: []lease.Event{}, Pool: &standing})
-	}
-	present := leased || heldRemotely || incomplete != nil
-	err := s.present(orEmpty(found), incomplete == nil, func() {
+	err := s.Present(cli.OrEmpty(found), incomplete == nil, func() {
 		for _, entry := range found {
 			entry.describe(s)
 		}
 	})
-	never := slices.IndexFunc(standings, func(p pool.AddressStatus) bool { return p.Excluded })
 	switch {
-	case present || err != nil:
+	case leased || incomplete != nil || err != nil:
 		return err
-	case unknown:
-		err = fmt.Errorf("no pod of this node has %s", address)
-	case never >= 0:
-		err = fmt.Errorf("no pod has %s, and the pool %s never gives it", address, standings[never].Pool)
 	case len(free) > 0 || len(excluded) == 0: // Another network's ranges are no news then.
 		err = errors.New(freeText(address, free))
 	default:
 		err = errors.New(strings.Join(excluded, "; "))
 	}
-	return reportDifference(s, err)
+	return cli.ReportDifference(s, err)
 }
 
 // describe writes what is known, for people.
-func (entry addressReport) describe(s *screen) {
-	if entry.Pool != nil {
-		describeStanding(*entry.Pool, s)
-		return
-	}
+func (entry addressReport) describe(s *cli.Screen) {
 	describeLease(entry.Lease, s)
 	writeHistory(entry, s)
 }
@@ -125,35 +94,32 @@ func lookUpAddress(ctx context.Context, store *lease.Store, address netip.Addr) 
 	}
 	history, err := store.History(ctx, address)
 	l.Address, l.Network = address, store.Network()
-	entry := addressReport{Lease: l, History: orEmpty(history)}
+	entry := addressReport{Lease: l, History: cli.OrEmpty(history)}
 	if err == nil && l.State == "" {
-		switch err = store.CheckGiven(ctx, address); {
-		case errors.Is(err, lease.ErrNotGranted), errors.Is(err, lease.ErrNotLeased):
-			err = nil // The standing of the pool tells more.
-		case errors.Is(err, lease.ErrNotGiven):
+		if err = store.CheckGiven(ctx, address); errors.Is(err, lease.ErrNotGiven) {
 			entry.NeverReason, err = err.Error(), nil
 		}
 	}
 	return entry, err
 }
 
-func writeHistory(entry addressReport, s *screen) {
+func writeHistory(entry addressReport, s *cli.Screen) {
 	if len(entry.History) == 0 {
 		return
 	}
 	switch {
 	case entry.State != "":
 	case entry.NeverReason != "":
-		s.printf("%s", entry.NeverReason)
+		s.Printf("%s", entry.NeverReason)
 	default:
-		s.printf("%s is free in network %s", entry.Address, entry.Network)
+		s.Printf("%s is free in network %s", entry.Address, entry.Network)
 	}
-	t := newTable("WHEN | WHAT | POD | SANDBOX:2 | INTERFACE:3 | THEN:1 | WHY")
+	t := cli.NewTable("WHEN | WHAT | POD | SANDBOX:2 | INTERFACE:3 | THEN:1 | WHY")
 	for _, e := range entry.History {
-		t.values(timeCell(e.Time), e.Type, ownerName(e.Owner), selection.ShortID(e.ContainerID), e.IfName, cmp.Or(e.StateAfter, "free"), e.Reason)
+		t.Values(cli.TimeCell(e.Time), e.Type, ownerName(e.Owner), selection.ShortID(e.ContainerID), e.IfName, cmp.Or(e.StateAfter, "free"), e.Reason)
 	}
-	t.write(s)
-	fmt.Fprintln(s.raw())
+	t.Write(s)
+	fmt.Fprintln(s.Raw())
 }
 
 // ownerName is the name of the pod, or of another kind of owner.
@@ -171,15 +137,8 @@ func freeText(address netip.Addr, networks []string) string {
 	return fmt.Sprintf("%s is free in network %s", address, strings.Join(networks, " and network "))
 }
 
-// add adds names, each before its value.
-func (d *description) add(pairs ...string) {
-	for pair := range slices.Chunk(pairs, 2) {
-		d.row(pair[0], pair[1])
-	}
-}
-
 // describeLease writes a lease in the layout of kubectl describe.
-func describeLease(l lease.Lease, s *screen) {
+func describeLease(l lease.Lease, s *cli.Screen) {
 	if l.State == "" {
 		return
 	}
@@ -187,35 +146,35 @@ func describeLease(l lease.Lease, s *screen) {
 	if podOf(l.Owner).Name != "" || l.Owner == (attachment.Owner{}) {
 		owned = "Pod:"
 	}
-	var d description
-	d.add(
+	var d cli.Description
+	d.Add(
 		"Address:", l.Address.String(),
 		"Network:", l.Network,
 		"State:", string(l.State),
 		owned, ownerName(l.Owner),
 	)
 	for _, h := range l.Holders {
-		d.holder("", l, h)
+		describeHolder("", l, h, &d)
 	}
 	if l.State != lease.Held {
-		d.holder("Last ", l, l.Last)
-		d.row("Why:", l.Reason)
+		describeHolder("Last ", l, l.Last, &d)
+		d.Add("Why:", l.Reason)
 	}
 	since := "Released:"
 	if l.Last.ContainerID == "" {
 		since = "Reserved:"
 	}
-	d.timeRow(since, l.ReleasedAt)
-	d.timeRow("Until:", l.Until)
-	d.row("When given up:", releaseOutcome(l))
+	d.AddTime(since, l.ReleasedAt)
+	d.AddTime("Until:", l.Until)
+	d.Add("When given up:", releaseOutcome(l))
 	if l.Conflict {
-		d.row("Conflict:", "another host uses the address. No pod gets it before the quarantine ends, even if no other address is free")
+		d.Add("Conflict:", "another host uses the address. No pod gets it before the quarantine ends, even if no other address is free")
 	}
-	d.write(s)
+	d.Write(s)
 }
 
-// holder writes who holds the address, or who held it last.
-func (d *description) holder(last string, l lease.Lease, h lease.Holder) {
+// describeHolder writes who holds the address, or who held it last.
+func describeHolder(last string, l lease.Lease, h lease.Holder, d *cli.Description) {
 	name := func(s string) string {
 		if last == "" {
 			return s
@@ -223,11 +182,11 @@ func (d *description) holder(last string, l lease.Lease, h lease.Holder) {
 		return last + strings.ToLower(s[:1]) + s[1:]
 	}
 	if podOf(l.Owner) == (attachment.Pod{}) && h.Pod.Name != "" {
-		d.row(name("Pod:"), h.Pod.String())
+		d.Add(name("Pod:"), h.Pod.String())
 	} else if h.Owner != (attachment.Owner{}) && h.Owner.Kind != attachment.OwnerPod {
-		d.row(name("Owner:"), h.Owner.String())
+		d.Add(name("Owner:"), h.Owner.String())
 	}
-	d.add(
+	d.Add(
 		name("On network:"), h.Network,
 		name("Sandbox:"), h.ContainerID,
 		name("Interface:"), h.IfName,
@@ -235,11 +194,11 @@ func (d *description) holder(last string, l lease.Lease, h lease.Holder) {
 		"Namespace:", h.Namespace.Path,
 	)
 	if last == "" {
-		d.row("Why:", string(h.Origin))
+		d.Add("Why:", string(h.Origin))
 	}
-	d.timeRow("Acquired:", h.Since)
+	d.AddTime("Acquired:", h.Since)
 	if h.ContainerID != "" {
-		d.row("Boot:", h.Namespace.BootID)
+		d.Add("Boot:", h.Namespace.BootID)
 	}
 }
 
@@ -262,7 +221,7 @@ func releaseOutcome(l lease.Lease) string {
 	case after.Until.IsZero():
 		return "reserved for the pod until it is released by hand" + byHand
 	case after.Until.Equal(l.ByHandUntil):
-		return "reserved for the pod until " + timeCell(after.Until) + byHand
+		return "reserved for the pod until " + cli.TimeCell(after.Until) + byHand
 	}
 	return fmt.Sprintf("reserved for the pod for %s", after.Until.Sub(instant))
 }

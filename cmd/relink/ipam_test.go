@@ -16,6 +16,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/ipam"
@@ -156,7 +157,7 @@ func callRelinkIPAM(ts *testscript.TestScript, neg bool, keys string, args []str
 	if args[0] == "add" {
 		_, _, err = ipam.Add(context.Background(), call, nil)
 	} else {
-		err = ipam.Del(context.Background(), call)
+		err = ipam.Detached(context.Background(), (*ipam.Call).Del, call)
 	}
 	if (err != nil) != neg {
 		ts.Fatalf("relink-ipam %s: %v", strings.Join(args, " "), err)
@@ -241,7 +242,7 @@ func TestListWhileAddsRun(t *testing.T) {
 		default:
 		}
 		var stdout, stderr bytes.Buffer
-		if code := run(ctx, []string{"ipam", "list"}, &stdout, &stderr); code != exitOK {
+		if code := run(ctx, []string{"ipam", "list"}, &stdout, &stderr); code != cli.OK {
 			t.Fatalf("exit status %d: %s", code, &stderr)
 		}
 		now := strings.Count(stdout.String(), "next in turn")
@@ -261,7 +262,7 @@ func TestStoreInUse(t *testing.T) {
 	t.Setenv(lease.DirEnv, dir)
 	ctx := context.Background()
 	reserve := []string{"ipam", "reserve", "10.3.0.9", "default/web-0", "--network", "lan", "--force"}
-	if code := run(ctx, reserve, &bytes.Buffer{}, &bytes.Buffer{}); code != exitOK {
+	if code := run(ctx, reserve, &bytes.Buffer{}, &bytes.Buffer{}); code != cli.OK {
 		t.Fatalf("%v: exit status %d", reserve, code)
 	}
 	f, err := os.Open(filepath.Join(dir, "lan.db"))
@@ -276,10 +277,10 @@ func TestStoreInUse(t *testing.T) {
 		args []string
 		code int
 	}{
-		{[]string{"ipam", "list"}, exitDiffers},
-		{[]string{"ipam", "show", "10.3.0.9"}, exitDiffers},
-		{[]string{"ipam", "release", "10.3.0.9", "--network", "lan", "--nobody"}, exitUsage},
-		{reserve, exitUsage},
+		{[]string{"ipam", "list"}, cli.Differs},
+		{[]string{"ipam", "show", "10.3.0.9"}, cli.Differs},
+		{[]string{"ipam", "release", "10.3.0.9", "--network", "lan", "--nobody"}, cli.Usage},
+		{reserve, cli.Usage},
 	} {
 		var stdout, stderr bytes.Buffer
 		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
@@ -296,7 +297,7 @@ func TestStoreInUse(t *testing.T) {
 	}
 	for _, args := range [][]string{{"ipam", "list"}, {"ipam", "show", "10.3.0.9"}} {
 		var stderr bytes.Buffer
-		if code := run(ctx, args, &bytes.Buffer{}, &stderr); code != exitOK {
+		if code := run(ctx, args, &bytes.Buffer{}, &stderr); code != cli.OK {
 			t.Errorf("%v beside another that looks: exit status %d, %s", args, code, &stderr)
 		}
 	}

@@ -7,45 +7,30 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
 func newIPAMUsage(dir *leaseDir) *cobra.Command {
 	var network string
-	cmd := &cobra.Command{
-		Use:   "usage",
-		Short: "Show how full the ranges of each network are",
-		Long: `Show how full the ranges of each network are: how many addresses each range set has, and how
-many of them are held, reserved, in quarantine and free. The ranges are those that the last
-ADD asked for. USED is the share that is held or reserved: an ADD takes an address from
-quarantine if no other is left. The lines below the table say what is wrong, and what to do,
-such as ranges that are 90% full.
-
-Exit status 0: all stores could be read; 1: one could not, and a message names it;
-2: usage or environment.`,
-		Example: `  relink ipam usage
-  relink ipam usage --quiet              # only what needs a look, such as full ranges
-  relink ipam usage --network lan -o json`,
-		Args:              takes(0, 0),
-		ValidArgsFunction: completeArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s := screenOf(cmd)
-			usages, incomplete := dir.usages(cmd.Context(), network, s)
-			if incomplete != nil && usages == nil {
-				return incomplete
-			}
-			return s.present(usages, incomplete == nil, func() { writeUsages(usages, *dir, incomplete != nil, s) })
-		},
-	}
+	cmd := newVerb("ipam-usage", func(cmd *cobra.Command, _ []string) error {
+		s := screenOf(cmd)
+		usages, incomplete := dir.usages(cmd.Context(), network, s)
+		if incomplete != nil && usages == nil {
+			return incomplete
+		}
+		return s.Present(usages, incomplete == nil, func() { writeUsages(usages, *dir, incomplete != nil, s) })
+	})
+	cmd.ValidArgsFunction = cli.CompleteArgs()
 	addNetwork(cmd, dir, &network, "only of this `network`")
-	addOutput(cmd)
+	cli.AddOutput(cmd)
 	return cmd
 }
 
 // usages returns how full each network is, or only the named network. A store that cannot be read does not stop the
 // others: it is reported, and the error is errDiffers.
-func (d leaseDir) usages(ctx context.Context, network string, s *screen) ([]lease.Usage, error) {
+func (d leaseDir) usages(ctx context.Context, network string, s *cli.Screen) ([]lease.Usage, error) {
 	stores, err := d.stores(network)
 	if err != nil {
 		return nil, err
@@ -65,36 +50,36 @@ func (d leaseDir) usages(ctx context.Context, network string, s *screen) ([]leas
 }
 
 // writeUsages writes the usages. incomplete says that some stores could not be read.
-func writeUsages(usages []lease.Usage, dir leaseDir, incomplete bool, s *screen) {
+func writeUsages(usages []lease.Usage, dir leaseDir, incomplete bool, s *cli.Screen) {
 	switch {
-	case s.quiet:
+	case s.Quiet:
 	case len(usages) > 0:
 		usageTable(usages, s)
 	case !incomplete:
 		path, _ := dir.path() // Its stores were found.
-		s.warnf("%s", leasesIn(path, nil))
+		s.Warnf("%s", leasesIn(path, nil))
 	}
 	for _, full := range fullSets(usages) {
-		s.printf("%s", full)
+		s.Printf("%s", full)
 	}
 	for _, u := range usages {
 		if u.Outside > 0 {
-			s.printf("%s: %s outside of these ranges", u.Network, printable.Count(u.Outside, "lease"))
+			s.Printf("%s: %s outside of these ranges", u.Network, printable.Count(u.Outside, "lease"))
 		}
 		for _, remark := range u.Remarks {
-			s.printf("%s: %s", u.Network, remark)
+			s.Printf("%s: %s", u.Network, remark)
 		}
 	}
 }
 
-func usageTable(usages []lease.Usage, s *screen) {
-	t := newTable("NETWORK | SET:1 | RANGES | SIZE:3 | HELD | RESERVED:2 | QUARANTINED:4 | FREE | USED")
+func usageTable(usages []lease.Usage, s *cli.Screen) {
+	t := cli.NewTable("NETWORK | SET:1 | RANGES | SIZE:3 | HELD | RESERVED:2 | QUARANTINED:4 | FREE | USED")
 	for _, u := range usages {
 		for _, set := range u.Sets {
-			t.values(u.Network, set.Set, set.Ranges, countCell(set.Size), set.Held, set.Reserved, set.Quarantined, countCell(set.Free), percent(set.Share))
+			t.Values(u.Network, set.Set, set.Ranges, countCell(set.Size), set.Held, set.Reserved, set.Quarantined, countCell(set.Free), percent(set.Share))
 		}
 	}
-	t.write(s)
+	t.Write(s)
 }
 
 // fullShare is the share from which a range set counts as nearly full.

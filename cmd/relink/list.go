@@ -10,6 +10,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/checkpoint/status"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/selection"
@@ -17,38 +18,21 @@ import (
 
 func newList() *cobra.Command {
 	opts := restore.Options{DryRun: true}
-	cmd := &cobra.Command{
-		Use:   "list " + nameUsage,
-		Short: "List the attachments that have a checkpoint, and the state of each",
-		Long: `List the attachments that have a checkpoint, and the state of each. An attachment is one
-interface of a pod on one network. AGE is the time since the checkpoint was written. A narrow
-terminal shows fewer columns; -o wide shows all. With -o json or yaml, each is its checkpoint
-with "state" and "why" beside it.
-
-` + namingHelp + `
-
-Exit status 0: all checkpoints could be read; 1: one could not, and a message names it;
-2: usage or environment.`,
-		Example: `  relink list                     # all attachments
-  relink list -n shop -o wide     # those of a namespace, with all columns
-  relink list --parent bond4      # those that a restart of bond4 would cut off
-  relink list -o name | xargs -n1 relink show`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return presentAttachments(cmd, opts, func(attachments []listedAttachment, complete bool, s *screen) {
-				switch {
-				case s.format == formatName:
-					s.printLines(unique(texts(attachments, func(l listedAttachment) string { return podCell(l.Pod, l.Attachment.ContainerID) })))
-				case len(attachments) == 0 && complete:
-					s.warnf("nothing is remembered in %s", opts.Store.Dir())
-				default:
-					listTable(attachments, s)
-				}
-			})
-		},
-	}
+	cmd := newVerb("list", func(cmd *cobra.Command, _ []string) error {
+		return presentAttachments(cmd, opts, func(attachments []listedAttachment, complete bool, s *cli.Screen) {
+			switch {
+			case s.Format == cli.FormatName:
+				s.PrintLines(cli.Unique(cli.Texts(attachments, func(l listedAttachment) string { return podCell(l.Pod, l.Attachment.ContainerID) })))
+			case len(attachments) == 0 && complete:
+				s.Warnf("nothing is remembered in %s", opts.Store.Dir())
+			default:
+				listTable(attachments, s)
+			}
+		})
+	})
 	addSelection(cmd, &opts.Select, &opts.Store)
 	addParent(cmd, &opts.Select)
-	addOutput(cmd, formatWide, formatName)
+	cli.AddOutput(cmd, cli.FormatWide, cli.FormatName)
 	return cmd
 }
 
@@ -63,7 +47,7 @@ type listedAttachment struct {
 }
 
 // presentAttachments looks at what is selected, writes it, and names the checkpoints that could not be read.
-func presentAttachments(cmd *cobra.Command, opts restore.Options, write func(attachments []listedAttachment, complete bool, s *screen)) error {
+func presentAttachments(cmd *cobra.Command, opts restore.Options, write func(attachments []listedAttachment, complete bool, s *cli.Screen)) error {
 	report, err := inspectAttachments(cmd.Context(), opts)
 	if err != nil {
 		return err
@@ -82,29 +66,29 @@ func presentAttachments(cmd *cobra.Command, opts restore.Options, write func(att
 		attachments = append(attachments, listed)
 	}
 	s, complete := screenOf(cmd), len(unreadable) == 0
-	err = s.present(attachments, complete, func() { write(attachments, complete, s) })
+	err = s.Present(attachments, complete, func() { write(attachments, complete, s) })
 	for _, reason := range unreadable {
-		s.warnf("%s", reason)
+		s.Warnf("%s", reason)
 	}
 	return err
 }
 
-func listTable(attachments []listedAttachment, s *screen) {
+func listTable(attachments []listedAttachment, s *cli.Screen) {
 	parents := "PARENT"
-	if s.wide() {
+	if s.Wide() {
 		parents = "PARENTS"
 	}
-	t := newTable("POD | SANDBOX:wide | INTERFACE:4 | NETWORK:3 | " + parents + " | MAC:wide | ADDRESS:1 | STATE | AGE:2 | WRITER:wide")
+	t := cli.NewTable("POD | SANDBOX:wide | INTERFACE:4 | NETWORK:3 | " + parents + " | MAC:wide | ADDRESS:1 | STATE | AGE:2 | WRITER:wide")
 	for _, l := range attachments {
 		i := unexpired(l.Interface)
 		addresses, below := someAddresses(i.Addresses), firstParent(i.Parents)
-		if s.wide() {
+		if s.Wide() {
 			addresses, below = addressList(i.Addresses), parentNames(i.Parents)
 		}
-		t.row(podCell(l.Pod, l.Attachment.ContainerID), l.Attachment.ContainerID, l.Attachment.IfName, l.Attachment.Network, below,
+		t.Row(podCell(l.Pod, l.Attachment.ContainerID), l.Attachment.ContainerID, l.Attachment.IfName, l.Attachment.Network, below,
 			i.Link.MAC, addresses, l.Words, age(l.CapturedAt), l.Writer)
 	}
-	t.write(s)
+	t.Write(s)
 }
 
 // podCell is the pod, or the sandbox's container ID if no pod is known.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/move"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/selection"
@@ -17,47 +18,26 @@ import (
 
 func newMove() *cobra.Command {
 	opts := move.Options{Wait: 5 * time.Second}
-	cmd := &cobra.Command{
-		Use:   "move OLD=NEW " + nameUsage,
-		Short: "Move running pods to another uplink, before its driver is upgraded",
-		Long: `Move the interfaces of running pods from one device of the host to another that carries the
-same VLANs. relink builds a new interface beside the old one. Then the new interface takes the
-place of the old one: same name, same MAC, same addresses, same routes. Open TCP connections go on.
-From Linux 6.2 on, no ping is lost. Older kernels cut a pod off for some tens of milliseconds.
-relink move NEW=OLD moves the pods back.
-
-relink first asks whether each pod's gateway answers on the new device. If one pod cannot be moved,
-relink moves none. With --force it moves the others.
-
-` + namingHelp + `
-
-Exit status 0: everything was moved; 1: something was not moved, and the output names it;
-2: usage or environment.`,
-		Example: `  relink move eth0=eth2 --dry-run # what would be done, and what is in the way
-  relink move eth0=eth2           # all pods on eth0, on VLANs too
-  relink move eth0=eth2 shop/web-0 # only this pod
-  relink move eth2=eth0           # and back`,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if len(args) == 0 {
-				return errors.New("relink move needs OLD=NEW: the device that the pods are on, and the one to move them to")
-			}
-			if opts.Source, opts.Target, err = parseMove(args[0]); err != nil {
-				return err
-			}
-			opts.Select.Names = args[1:]
-			s := screenOf(cmd)
-			opts.Progress = s.progress()
-			report, err := move.Run(cmd.Context(), opts)
-			return movedOutcomes(opts, report).present(s, err)
-		},
-	}
+	cmd := newVerb("move", func(cmd *cobra.Command, args []string) (err error) {
+		if len(args) == 0 {
+			return errors.New("relink move needs OLD=NEW: the device that the pods are on, and the one to move them to")
+		}
+		if opts.Source, opts.Target, err = parseMove(args[0]); err != nil {
+			return err
+		}
+		opts.Select.Names = args[1:]
+		s := screenOf(cmd)
+		opts.Progress = s.Progress("sandbox")
+		report, err := move.Run(cmd.Context(), opts)
+		return movedOutcomes(opts, report).present(s, err)
+	})
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what a move would do, and change nothing")
 	flags.BoolVar(&opts.Force, "force", false, "leave out what cannot be moved, and move the rest")
 	flags.BoolVar(&opts.NoProbe, "no-probe", false, "do not ask whether the gateways answer on the new device")
-	addDuration(cmd, &opts.Wait, false, "wait", "how long to wait until the new device has carrier and the gateways answer on it")
+	cli.AddDuration(cmd, &opts.Wait, false, "wait", "how long to wait until the new device has carrier and the gateways answer on it")
 	addSelection(cmd, &opts.Select, &opts.Store)
-	addOutput(cmd)
+	cli.AddOutput(cmd)
 	return cmd
 }
 
@@ -77,9 +57,9 @@ func parseMove(pair string) (source, target string, err error) {
 
 func movedOutcomes(opts move.Options, report move.UplinkReport) outcomes {
 	slowest := time.Duration(0)
-	moved := newOutcomes(report.Report, "nothing to move", "POD | INTERFACE:1 | FROM:3 | TO:2", func(o move.AttachmentOutcome) (string, []string) {
+	moved := newOutcomes(report.Report, "nothing to move", "POD | INTERFACE:1 | FROM:3 | TO:2", func(o move.AttachmentOutcome) outcome {
 		slowest = max(slowest, o.SwitchDuration)
-		return selection.ShortID(o.Attachment.ContainerID), []string{podCell(o.Pod, o.Attachment.ContainerID), o.Attachment.IfName, o.OldParent, o.NewParent}
+		return newOutcome(o.Outcome, selection.ShortID(o.Attachment.ContainerID), podCell(o.Pod, o.Attachment.ContainerID), o.Attachment.IfName, o.OldParent, o.NewParent)
 	}, move.Moved, move.ToMove, move.Deleted, change.Refused, change.NotTried, change.Failed)
 	moved.report, moved.steps = report, report.Steps
 	if n := len(report.Problems); n > 0 {

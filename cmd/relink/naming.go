@@ -1,22 +1,16 @@
 package main
 
 import (
-	"slices"
-	"strings"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/cmd/internal/cli"
+	"github.com/relink-cni/relink/pkg/flock"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/selection"
 )
-
-// nameUsage shows in a usage line what a user can name.
-const nameUsage = "[[NAMESPACE/]POD|ID]..."
-
-// namingHelp is in the help of every verb that selects.
-const namingHelp = `POD is the name of a pod. ID is a container ID or its beginning: relink list -o wide shows it. A
-name that matches nothing is an error. So is one that matches several pods.`
 
 // addSelection lets a user name pods and sandboxes, in the same way for every verb. It opens the store before the verb runs.
 func addSelection(cmd *cobra.Command, s *selection.Selection, store **checkpoint.Store) {
@@ -30,10 +24,10 @@ func addSelection(cmd *cobra.Command, s *selection.Selection, store **checkpoint
 	}
 	addNamespaces(cmd, &s.Namespace)
 	cmd.Flags().StringVar(&s.Network, "network", "", "only attachments of this `network`")
-	cmd.Args = takes(0, -1)
+	cmd.Args = cli.Takes(0, -1)
 	cmd.ValidArgsFunction = completeRecords(namesOf)
-	must(cmd.RegisterFlagCompletionFunc("namespace", completeRecords(namespaceOf)))
-	must(cmd.RegisterFlagCompletionFunc("network", completeRecords(networkOf)))
+	cli.Must(cmd.RegisterFlagCompletionFunc("namespace", completeRecords(namespaceOf)))
+	cli.Must(cmd.RegisterFlagCompletionFunc("network", completeRecords(networkOf)))
 }
 
 // addParent lets a user select by a device below the attachments.
@@ -43,7 +37,7 @@ func addParent(cmd *cobra.Command, s *selection.Selection) {
 }
 
 func completeParent(cmd *cobra.Command) {
-	must(cmd.RegisterFlagCompletionFunc("parent", completeRecords(parentsOf)))
+	cli.Must(cmd.RegisterFlagCompletionFunc("parent", completeRecords(parentsOf)))
 }
 
 // addNamespaces adds the flags that kubectl has.
@@ -66,7 +60,7 @@ func parentsOf(r checkpoint.Record) []string   { return netstate.ChainNames(r.In
 
 // completeRecords returns a completion with values from the checkpoints.
 func completeRecords(valuesOf func(checkpoint.Record) []string) cobra.CompletionFunc {
-	return completion(func(cmd *cobra.Command) []checkpoint.Record {
+	return cli.Completion(func(cmd *cobra.Command) []checkpoint.Record {
 		store, err := openStore(cmd)
 		if err != nil {
 			return nil
@@ -76,15 +70,8 @@ func completeRecords(valuesOf func(checkpoint.Record) []string) cobra.Completion
 	}, valuesOf)
 }
 
-// completion returns a completion with the values of all elements of a list, each of them once.
-func completion[T any](list func(*cobra.Command) []T, valuesOf func(T) []string) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		var values []string
-		for _, element := range list(cmd) {
-			values = append(values, valuesOf(element)...)
-		}
-		values = slices.DeleteFunc(values, func(v string) bool { return v == "" || !strings.HasPrefix(v, prefix) })
-		slices.Sort(values)
-		return slices.Compact(values), cobra.ShellCompDirectiveNoFileComp
-	}
+// printLockWait returns a function that prints which lock the command waits for. It writes each line at once, not through the
+// printable.Writer, because several goroutines can wait.
+func printLockWait(w io.Writer) flock.OnWait {
+	return func(line string) { cli.PrintLine(cli.Raw(w), "relink: %s", line) }
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/runlog"
@@ -74,36 +75,35 @@ type outcomes struct {
 	summary  string
 }
 
-// newOutcomes returns what became of everything in a report. row returns where the attachment of an outcome is, and the cells of its row. The
-// summary counts the states in their order, or says empty if there is nothing to count.
+// newOutcomes returns what became of everything in a report. The summary counts the states in their order, or says empty if there is nothing to
+// count.
 func newOutcomes[O interface{ Common() change.Outcome }](
-	report change.Report[O], empty, header string, row func(O) (place string, cells []string), states ...change.State,
+	report change.Report[O], empty, header string, row func(O) outcome, states ...change.State,
 ) outcomes {
 	r := outcomes{report: report, complete: report.Complete(), dryRun: report.DryRun, notes: report.Notes, problems: report.Problems, header: header}
 	for _, o := range report.Outcomes {
-		place, cells := row(o)
-		r.list = append(r.list, newOutcome(o.Common(), place, cells...))
+		r.list = append(r.list, row(o))
 	}
 	r.summary = cmp.Or(strings.Join(countStates(states, report.Count), ", "), empty)
 	return r
 }
 
 // present logs what was done, and prints it for programs or for people. err says why the run has ended early.
-func (r outcomes) present(s *screen, err error) error {
+func (r outcomes) present(s *cli.Screen, err error) error {
 	r.log(err)
 	if err != nil {
 		return err
 	}
-	return s.present(r.report, r.complete, func() { r.write(s) })
+	return s.Present(r.report, r.complete, func() { r.write(s) })
 }
 
 // write writes what was done to the host, the table, what failed, and the summary.
-func (r outcomes) write(s *screen) {
+func (r outcomes) write(s *cli.Screen) {
 	for _, note := range r.notes {
-		s.info(note)
+		s.Info(note)
 	}
 	for _, step := range r.steps {
-		s.printStep(step)
+		printStep(step, s)
 	}
 	r.writeTable(s)
 	var failures []reportLine
@@ -114,29 +114,29 @@ func (r outcomes) write(s *screen) {
 		}
 	}
 	writeLines(failures, s)
-	s.printLines(r.problems)
-	s.info(r.summary)
+	s.PrintLines(r.problems)
+	s.Info(r.summary)
 }
 
 // writeTable writes one row for each outcome, or one for many that are alike. Failures come last.
-func (r outcomes) writeTable(s *screen) {
+func (r outcomes) writeTable(s *cli.Screen) {
 	shown := slices.Clone(r.list)
-	if s.quiet {
+	if s.Quiet {
 		shown = slices.DeleteFunc(shown, func(o outcome) bool { return !o.differs })
 	}
 	slices.SortStableFunc(shown, func(a, b outcome) int { return compareBool(a.differs, b.differs) })
-	t := newTable(r.header + " | STATE | WHY")
+	t := cli.NewTable(r.header + " | STATE | WHY")
 	for _, alike := range foldEqual(shown, s, func(o outcome) string { return o.state + cmp.Or(o.line.group, o.reason) }) {
 		o := alike[0]
 		if len(alike) > 1 {
 			o.cells, o.reason = commonCells(alike), cmp.Or(o.line.group, o.reason)
 		}
-		t.row(slices.Concat(o.cells, []string{o.state, o.reason})...)
+		t.Row(slices.Concat(o.cells, []string{o.state, o.reason})...)
 		for _, step := range o.steps {
-			t.row(append(slices.Repeat([]string{" "}, len(t.columns)-1), step)...)
+			t.Row(append(slices.Repeat([]string{" "}, len(t.Columns)-1), step)...)
 		}
 	}
-	t.write(s)
+	t.Write(s)
 }
 
 // commonCells are the cells that are the same in all rows, behind the number of rows.
@@ -181,25 +181,12 @@ func countStates[S ~string](states []S, countOf func(S) int) (parts []string) {
 	return parts
 }
 
-// present prints a report for programs or for people. It returns errDiffers unless everything is as it should be.
-func (s *screen) present(report any, complete bool, print func()) error {
-	if !s.isData() {
-		print()
-	} else if err := s.writeData(report); err != nil {
-		return err
-	}
-	if !complete {
-		return errDiffers
-	}
-	return nil
-}
-
 // printStep writes what was done to a device.
-func (s *screen) printStep(step restore.Step) {
+func printStep(step restore.Step, s *cli.Screen) {
 	line := fmt.Sprintf("%s: %s", step, step.Reason)
 	if step.Error != "" {
-		s.printf("%s: FAILED: %s", line, step.Error)
+		s.Printf("%s: FAILED: %s", line, step.Error)
 	} else {
-		s.info(line)
+		s.Info(line)
 	}
 }

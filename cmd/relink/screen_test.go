@@ -3,14 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/relink-cni/relink/checkpoint/control"
-	"github.com/relink-cni/relink/test/binaries"
+	"github.com/relink-cni/relink/cmd/internal/cli"
+	"github.com/relink-cni/relink/test/terminal"
 )
 
 // onTerminal returns what relink writes to a terminal of so many columns.
@@ -24,20 +24,10 @@ func onTerminal(t *testing.T, columns string, env []string, args ...string) stri
 	return strings.ReplaceAll(string(out), "\r\n", "\n")
 }
 
-// terminalOf prepares relink on a terminal of so many columns. args are words of a shell, such as "list >file".
+// terminalOf prepares relink on a terminal of so many columns.
 func terminalOf(t *testing.T, columns string, env []string, args string) *exec.Cmd {
 	t.Helper()
-	bin, err := filepath.Abs("../../bin/test")
-	if err == nil {
-		err = binaries.Build(bin)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	line := "stty cols " + columns + "; exec " + filepath.Join(bin, "relink") + " " + args
-	cmd := exec.Command("script", "-qec", line, "/dev/null")
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "TERM=xterm", "SHELL=/bin/sh"}, env...)
-	return cmd
+	return terminal.Command(t, "relink", columns, env, args)
 }
 
 // relink uses colours only on a terminal that wants them.
@@ -56,7 +46,7 @@ func TestColoursOnlyOnATerminalThatWantsThem(t *testing.T) {
 		}
 	}
 	var piped bytes.Buffer
-	if code := run(t.Context(), status, &piped, &piped); code != exitOK || piped.String() != plain {
+	if code := run(t.Context(), status, &piped, &piped); code != cli.OK || piped.String() != plain {
 		t.Errorf("%d, %q", code, &piped)
 	}
 }
@@ -69,7 +59,7 @@ func TestAnInterruptedLookSaysSo(t *testing.T) {
 	for _, verb := range []string{"status", "list", "check"} {
 		var stdout, stderr bytes.Buffer
 		code := run(ctx, []string{verb, "--checkpoint-dir", dir}, &stdout, &stderr)
-		if code != exitUsage || stdout.Len() > 0 || stderr.String() != "relink: interrupted before everything was looked at\n" {
+		if code != cli.Usage || stdout.Len() > 0 || stderr.String() != "relink: interrupted before everything was looked at\n" {
 			t.Errorf("%s: exit status %d, %q, %q", verb, code, &stdout, &stderr)
 		}
 	}

@@ -2,34 +2,49 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/move"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/checkpoint/status"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
-	"github.com/relink-cni/relink/pkg/pool/fence"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // colours are the colours of the words in a STATE column. Green is right, yellow needs a look, red went wrong.
-var colours = map[string]paint{
-	string(restore.AsRecorded): green, string(restore.Restored): green, string(restore.Repaired): green,
-	string(restore.ToRestore): yellow, string(restore.ToRepair): yellow, string(restore.Waiting): yellow, string(status.NoLink): yellow,
-	string(restore.SandboxGone): faint, string(change.Failed): red, string(restore.Blocked): red,
-	string(capture.Captured): green, string(capture.Refreshed): green, string(change.Kept): green, string(change.Refused): red,
-	string(move.Moved): green, string(move.ToMove): yellow, string(change.NotTried): yellow,
-	"gone": red, "down": yellow, "up": green,
-	string(fence.ToFence): yellow, string(fence.Fenced): green, string(fence.FencedBefore): green, string(fence.Skipped): red,
-	string(lease.Held): green, string(lease.Quarantined): yellow,
+var colours = map[cli.Paint][]change.State{
+	cli.Green: {
+		restore.AsRecorded, restore.Restored, restore.Repaired, capture.Captured, capture.Refreshed, change.Kept, move.Moved, "up", change.State(lease.Held),
+	},
+	cli.Yellow: {
+		restore.ToRestore, restore.ToRepair, restore.Waiting, status.NoLink, move.ToMove, change.NotTried, "down", change.State(lease.Quarantined),
+	},
+	cli.Red:   {change.Failed, restore.Blocked, change.Refused, "gone"},
+	cli.Faint: {restore.SandboxGone},
+}
+
+// screenOf returns the screen of the command.
+func screenOf(cmd *cobra.Command) *cli.Screen {
+	s := cli.NewScreen(cmd)
+	s.StateColour = stateColour
+	return s
 }
 
 // stateColour is the colour of the state. What waits names its device behind it.
-func stateColour(state string) paint {
+func stateColour(state string) cli.Paint {
 	state, _, _ = strings.Cut(state, " for ")
-	return colours[state]
+	for colour, states := range colours {
+		if slices.Contains(states, change.State(state)) {
+			return colour
+		}
+	}
+	return ""
 }
 
 // stateCount says how many attachments are in a state.

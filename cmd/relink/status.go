@@ -15,40 +15,21 @@ import (
 	"github.com/relink-cni/relink/checkpoint/guard"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/checkpoint/status"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 )
 
 func newStatus() *cobra.Command {
-	var cacheDir string
-	var leases leaseDir
-	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "Show on one screen how the pods of this node are, and what to do",
-		Long: `Show on one screen how the pods of this node are: the devices below them, the causes for which
-some pods are not as recorded, what to do, the address ranges that are nearly full, what the
-last restore did, and what relink-agent does. It changes nothing.
-
-Exit status 0: everything is as recorded; 1: something is not, or cannot be read; 2: usage or
-environment.`,
-		Example: `  relink status
-  watch relink status     # again every 2 seconds, until ^C
-  relink status -o json`,
-		Args: takes(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			sources, err := leaseSources(cmd, leases, cacheDir)
-			if err != nil {
-				return err
-			}
-			status, err := readStatus(cmd.Context(), sources)
-			if err != nil {
-				return err
-			}
-			s := screenOf(cmd)
-			return s.present(status, status.Recorded, func() { status.write(s) })
-		},
-	}
-	addCacheDir(cmd, &cacheDir)
-	addOnlyDataDir(cmd.Flags(), &leases)
-	addOutput(cmd)
+	var files nodeFiles
+	cmd := newVerb("status", func(cmd *cobra.Command, _ []string) error {
+		sources, err := files.open(cmd)
+		if err != nil {
+			return err
+		}
+		status, err := readStatus(cmd.Context(), sources)
+		return cli.Show(screenOf(cmd), status, err, status.Recorded, nodeStatus.write)
+	})
+	files.addFlags(cmd)
+	cli.AddOutput(cmd)
 	return cmd
 }
 
@@ -92,7 +73,7 @@ func readStatus(ctx context.Context, sources audit.Sources) (n nodeStatus, err e
 	leases := <-read
 	found.DeadHolders = leases.DeadHolders
 	n = nodeStatus{
-		Time: time.Now().UTC().Truncate(time.Second), Summary: status.Summarize(found), Pools: orEmpty(fullSets(leases.Usages)),
+		Time: time.Now().UTC().Truncate(time.Second), Summary: status.Summarize(found), Pools: cli.OrEmpty(fullSets(leases.Usages)),
 		PoolProblems: slices.Concat(sources.Problems, leases.Problems), Agent: found.Agent, dir: sources.Store.Dir(),
 	}
 	if agentErr != nil && !errors.Is(agentErr, control.ErrNoAgent) { // A node without an agent has no problem.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/relink-cni/relink/checkpoint/audit"
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/printable"
 )
 
@@ -14,13 +15,13 @@ import (
 const agentPatience = 2 * time.Second
 
 // writeGuard writes where the guard is. The line comes first: the rest of the screen depends on it.
-func (n nodeStatus) writeGuard(s *screen) {
+func (n nodeStatus) writeGuard(s *cli.Screen) {
 	switch g := n.Guard; {
 	case g == nil:
 	case g.Alive:
-		s.printFitted("relink guard is at the step %q for %s: relink guard --follow", g.Step, humanDuration(n.Time.Sub(g.Since)))
+		s.PrintFitted("relink guard is at the step %q for %s: relink guard --follow", g.Step, humanDuration(n.Time.Sub(g.Since)))
 	default:
-		s.printFitted("relink guard was killed at the step %q: relink guard --resume", g.Step)
+		s.PrintFitted("relink guard was killed at the step %q: relink guard --resume", g.Step)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/checkpoint/status"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/printable"
 )
@@ -33,15 +34,15 @@ type screenPart struct {
 }
 
 // write writes the screen.
-func (n nodeStatus) write(s *screen) {
-	if s.quiet {
+func (n nodeStatus) write(s *cli.Screen) {
+	if s.Quiet {
 		n.writeQuiet(s)
 		return
 	}
 	for limit := maxEntries; ; limit-- {
 		var text strings.Builder
-		n.writeParts(&screen{verbosity: s.verbosity, out: &printable.Writer{Output: &text}, err: io.Discard, width: s.width}, limit)
-		if limit == 0 || s.verbose || strings.Count(text.String(), "\n") <= screenLines {
+		n.writeParts(&cli.Screen{Verbosity: s.Verbosity, Out: &printable.Writer{Output: &text}, Err: io.Discard, Width: s.Width}, limit)
+		if limit == 0 || s.Verbose || strings.Count(text.String(), "\n") <= screenLines {
 			n.writeParts(s, limit)
 			return
 		}
@@ -49,7 +50,7 @@ func (n nodeStatus) write(s *screen) {
 }
 
 // writeParts writes so many entries of each part.
-func (n nodeStatus) writeParts(s *screen, limit int) {
+func (n nodeStatus) writeParts(s *cli.Screen, limit int) {
 	n.writeGuard(s)
 	n.writeHead(s)
 	n.writeParents(s, limit)
@@ -59,50 +60,50 @@ func (n nodeStatus) writeParts(s *screen, limit int) {
 	}
 }
 
-func (p screenPart) write(s *screen, limit int) {
+func (p screenPart) write(s *cli.Screen, limit int) {
 	if len(p.lines)+len(p.entries) == 0 {
 		return
 	}
-	s.printHeading(p.heading)
+	s.PrintHeading(p.heading)
 	for _, line := range p.lines {
-		s.printFitted("  %s", line)
+		s.PrintFitted("  %s", line)
 	}
 	for i, entry := range firstN(p.entries, limit, s) {
-		s.printFitted("  %s", entry)
+		s.PrintFitted("  %s", entry)
 		if p.details != nil {
-			s.printFitted("      %s", p.details[i])
+			s.PrintFitted("      %s", p.details[i])
 		}
 	}
 	printOmitted(len(p.entries), limit, p.noun, s)
 }
 
 // writeQuiet writes the first line if something is wrong, and what its counts do not say.
-func (n nodeStatus) writeQuiet(s *screen) {
+func (n nodeStatus) writeQuiet(s *cli.Screen) {
 	n.writeGuard(s)
 	if !n.Recorded {
 		n.writeHead(s)
 	}
 	for _, problem := range n.Problems {
-		s.printFitted("%s", problem)
+		s.PrintFitted("%s", problem)
 	}
 	for _, problem := range n.PoolProblems {
-		s.printFitted("leases not known: %s", problem)
+		s.PrintFitted("leases not known: %s", problem)
 	}
 	if n.AgentProblem != "" {
-		s.printFitted("%s", n.AgentProblem)
+		s.PrintFitted("%s", n.AgentProblem)
 	}
 }
 
-func (n nodeStatus) writeHead(s *screen) {
+func (n nodeStatus) writeHead(s *cli.Screen) {
 	total := 0
 	for _, count := range n.Attachments {
 		total += count
 	}
 	if total == 0 && n.Recorded {
-		s.printHeading("nothing is remembered in " + n.dir)
+		s.PrintHeading("nothing is remembered in " + n.dir)
 		return
 	}
-	s.printHeading(s.fitted("%s in %s: %s", printable.Count(total, "attachment"), printable.Count(n.Pods, "pod"), n.stateCounts()))
+	s.PrintHeading(s.Fitted("%s in %s: %s", printable.Count(total, "attachment"), printable.Count(n.Pods, "pod"), n.stateCounts()))
 }
 
 // stateCounts returns the numbers of attachments by state, first of those that are right.
@@ -125,16 +126,16 @@ func (n nodeStatus) stateCounts() string {
 }
 
 // writeParents writes the devices below the attachments, each one before the devices on it.
-func (n nodeStatus) writeParents(s *screen, limit int) {
-	t := newTable("PARENT | STATE | ATTACHMENTS")
+func (n nodeStatus) writeParents(s *cli.Screen, limit int) {
+	t := cli.NewTable("PARENT | STATE | ATTACHMENTS")
 	for _, d := range firstN(n.Parents, limit, s) {
 		name := d.Name
 		if d.Below != "" {
 			name = "  " + name
 		}
-		t.row(name, deviceState(d), fmt.Sprint(d.Attachments+d.Through))
+		t.Row(name, deviceState(d), fmt.Sprint(d.Attachments+d.Through))
 	}
-	t.write(s)
+	t.Write(s)
 	printOmitted(len(n.Parents), limit, "parent", s)
 }
 
@@ -152,7 +153,7 @@ func deviceState(d restore.DeviceState) string {
 }
 
 // causesPart says why attachments are not as recorded, names their pods, and says how to see all of them.
-func (n nodeStatus) causesPart(s *screen) screenPart {
+func (n nodeStatus) causesPart(s *cli.Screen) screenPart {
 	p := screenPart{heading: causesHeading(n.Causes), noun: "cause"}
 	for _, c := range n.Causes {
 		see := "relink show " + n.Names[c.Attachments[0]]
@@ -236,22 +237,22 @@ func lastCounts(l checkpoint.LastRestore) string {
 }
 
 // firstN returns the first n, or all on a verbose screen.
-func firstN[T any](list []T, n int, s *screen) []T {
-	if s.verbose || len(list) <= n {
+func firstN[T any](list []T, n int, s *cli.Screen) []T {
+	if s.Verbose || len(list) <= n {
 		return list
 	}
 	return list[:n]
 }
 
 // printOmitted says how many are left out after firstN, and the command that shows them.
-func printOmitted(total, n int, thing string, s *screen) {
+func printOmitted(total, n int, thing string, s *cli.Screen) {
 	const hint = "relink status --verbose"
 	switch omitted := total - n; {
-	case omitted <= 0 || s.verbose:
+	case omitted <= 0 || s.Verbose:
 	case n == 0:
-		s.printFitted("  %s: %s", printable.Count(omitted, thing), hint)
+		s.PrintFitted("  %s: %s", printable.Count(omitted, thing), hint)
 	default:
-		s.printFitted("  and %s more: %s", printable.Count(omitted, thing), hint)
+		s.PrintFitted("  and %s more: %s", printable.Count(omitted, thing), hint)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/guard"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/checkpoint/status"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/printable"
@@ -103,7 +104,7 @@ func TestTheScreenHas24Lines(t *testing.T) {
 		now, parts := anyStatus(t)
 		width := rapid.SampledFrom([]int{0, 80, 120}).Draw(t, "width")
 		var b bytes.Buffer
-		now.write(&screen{out: &printable.Writer{Output: &b}, err: &b, width: width, colour: rapid.Bool().Draw(t, "colour")})
+		now.write(&cli.Screen{Out: &printable.Writer{Output: &b}, Err: &b, Width: width, Colour: rapid.Bool().Draw(t, "colour")})
 		text := regexp.MustCompile("\x1b\\[[0-9]*m").ReplaceAllString(b.String(), "")
 		rows := 0
 		for line := range strings.Lines(text) {
@@ -146,7 +147,7 @@ func TestTheScreenShowsWhatItCan(t *testing.T) {
 	}
 	for _, verbose := range []bool{false, true} {
 		var b bytes.Buffer
-		now.write(&screen{verbosity: verbosity{verbose: verbose}, out: &printable.Writer{Output: &b}, err: &b})
+		now.write(&cli.Screen{Verbosity: cli.Verbosity{Verbose: verbose}, Out: &printable.Writer{Output: &b}, Err: &b})
 		want := 6
 		if verbose {
 			want = 40

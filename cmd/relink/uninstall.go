@@ -12,68 +12,53 @@ import (
 	"github.com/relink-cni/relink/checkpoint/guard"
 	"github.com/relink-cni/relink/checkpoint/hostends"
 	"github.com/relink-cni/relink/checkpoint/install"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 )
 
 func newUninstall() *cobra.Command {
 	var opts install.Options
 	var dryRun, force, purge bool
-	cmd := &cobra.Command{
-		Use:   "uninstall",
-		Short: "Take away what relink install has put on this node",
-		Long: `Stop the agent, and take away the files that relink install has put on this node. Checkpoints
-and leases of addresses stay, unless you say --purge.
-
-It changes nothing while checkpoints of living sandboxes exist. Without the plugins the container
-runtime cannot detach these pods: they would not end. Without the checkpoints no restore brings
-their interfaces back. Move the pods away first, or say --force.
-
-Exit status 0: done; 1: a part failed; 2: nothing was changed.`,
-		Example: `  relink uninstall --dry-run  # what would be taken away
-  relink uninstall
-  relink uninstall --purge    # checkpoints and leases, too`,
-		Args: takes(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkInstallDirs(opts.Root, install.DefaultCNIBin); err != nil {
-				return err
-			}
-			if purge && opts.Root != "" {
-				return fmt.Errorf("--purge and --root cannot be used together: delete the checkpoints and leases below %s yourself", opts.Root)
-			}
-			plan, err := opts.PlanUninstall()
-			var store *checkpoint.Store
-			careful := opts.Root == "" && !force
-			if err == nil && (careful || purge) {
-				store, err = openStore(cmd)
-			}
-			if err == nil && careful {
-				if err = checkNoGuard(); err == nil {
-					err = install.CheckUnused(cmd.Context(), store)
-				}
-			}
-			if err == nil && purge {
-				_, err = install.Purgeable(store)
-			}
-			if err != nil {
-				return err
-			}
-			s := screenOf(cmd)
-			if dryRun {
-				writeSteps(plan, s)
-				return nil
-			}
-			err = uninstallAll(cmd.Context(), plan, opts, s)
-			if err == nil && purge {
-				err = purgeAll(cmd.Context(), store, s)
-			}
+	cmd := newVerb("uninstall", func(cmd *cobra.Command, _ []string) error {
+		if err := checkInstallDirs(opts.Root, install.DefaultCNIBin); err != nil {
 			return err
-		},
-	}
+		}
+		if purge && opts.Root != "" {
+			return fmt.Errorf("--purge and --root cannot be used together: delete the checkpoints and leases below %s yourself", opts.Root)
+		}
+		plan, err := opts.PlanUninstall()
+		var store *checkpoint.Store
+		careful := opts.Root == "" && !force
+		if err == nil && (careful || purge) {
+			store, err = openStore(cmd)
+		}
+		if err == nil && careful {
+			if err = checkNoGuard(); err == nil {
+				err = install.CheckUnused(cmd.Context(), store)
+			}
+		}
+		if err == nil && purge {
+			_, err = install.Purgeable(store)
+		}
+		if err != nil {
+			return err
+		}
+		s := screenOf(cmd)
+		if dryRun {
+			writeSteps(plan, s)
+			return nil
+		}
+		err = uninstallAll(cmd.Context(), plan, opts, s)
+		if err == nil && purge {
+			err = purgeAll(cmd.Context(), store, s)
+		}
+		return err
+	})
 	flags := cmd.Flags()
 	flags.StringVar(&opts.Root, "root", "", "uninstall from the system that is mounted on this `directory`")
 	flags.BoolVar(&force, "force", false, "uninstall even while checkpoints of living sandboxes exist, or while a guard has not finished")
 	flags.BoolVar(&purge, "purge", false, "delete all checkpoints and leases of this node, too")
 	flags.BoolVar(&dryRun, "dry-run", false, "print what it would take away, and change nothing")
-	must(cmd.MarkFlagDirname("root"))
+	cli.Must(cmd.MarkFlagDirname("root"))
 	return cmd
 }
 
@@ -92,9 +77,9 @@ func checkNoGuard() error {
 }
 
 // uninstallAll stops the agent and takes the files away.
-func uninstallAll(ctx context.Context, plan *install.Plan, opts install.Options, s *screen) error {
+func uninstallAll(ctx context.Context, plan *install.Plan, opts install.Options, s *cli.Screen) error {
 	service := install.Service{Root: opts.Root}
-	manageable, _ := service.Manageable()
+	manageable := service.Unmanageable() == ""
 	if manageable {
 		if err := service.Stop(ctx); err != nil {
 			return fmt.Errorf("nothing is taken away: the agent cannot be stopped: %w", err)
@@ -107,12 +92,12 @@ func uninstallAll(ctx context.Context, plan *install.Plan, opts install.Options,
 	if err == nil && manageable {
 		err = service.Reload(ctx)
 	}
-	return reportDifference(s, err)
+	return cli.ReportDifference(s, err)
 }
 
 // purgeAll deletes the checkpoints and the leases. Before that it takes away what pods that are gone have left in the host: only the
 // checkpoints' directory tells of it, and nobody would look for it later.
-func purgeAll(ctx context.Context, store *checkpoint.Store, s *screen) error {
+func purgeAll(ctx context.Context, store *checkpoint.Store, s *cli.Screen) error {
 	var swept error
 	if _, err := os.Stat(store.Dir()); err == nil {
 		if _, err := hostends.Sweep(ctx, store, false); err != nil {
@@ -121,7 +106,7 @@ func purgeAll(ctx context.Context, store *checkpoint.Store, s *screen) error {
 	}
 	deleted, err := install.Purge(store)
 	for _, dir := range deleted {
-		s.info("delete " + dir)
+		s.Info("delete " + dir)
 	}
-	return reportDifference(s, errors.Join(swept, err))
+	return cli.ReportDifference(s, errors.Join(swept, err))
 }

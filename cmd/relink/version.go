@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
@@ -30,23 +31,10 @@ type versions struct {
 }
 
 func newVersion() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "Show the versions of relink, Go, the kernel and what is stored",
-		Long: `Show the version of relink and the commit that it was built from, the versions of Go and of
-the running kernel, and the versions of checkpoints and leases that this relink reads and
-writes.
-
-Exit status 0: always; 2: usage.`,
-		Example: `  relink version
-  relink version -o json`,
-		Args: takes(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			report, s := currentVersions(), screenOf(cmd)
-			return s.present(report, true, func() { report.write(s) })
-		},
-	}
-	addOutput(cmd)
+	cmd := newVerb("version", func(cmd *cobra.Command, _ []string) error {
+		return cli.Show(screenOf(cmd), currentVersions(), nil, true, versions.write)
+	})
+	cli.AddOutput(cmd)
 	return cmd
 }
 
@@ -69,13 +57,13 @@ func currentVersions() versions {
 	return report
 }
 
-func (report versions) write(s *screen) {
-	var d description
+func (report versions) write(s *cli.Screen) {
+	var d cli.Description
 	commit := report.Commit
 	if report.Modified {
 		commit += " with changes"
 	}
-	d.add(
+	d.Add(
 		"relink:", report.Version,
 		"Commit:", commit,
 		"Go:", report.Go+" "+report.Platform,
@@ -83,5 +71,5 @@ func (report versions) write(s *screen) {
 		"Checkpoints:", fmt.Sprintf("version %d", report.Checkpoints),
 		"Leases:", fmt.Sprintf("schema %d", report.Leases),
 	)
-	d.write(s)
+	d.Write(s)
 }

@@ -71,7 +71,7 @@ func (c *Call) readAll() (network, error) {
 	if err := cniplugin.FirstError(errs); err != nil {
 		return network{}, err
 	}
-	n, errs := s.parse(c.config, env)
+	n := s.parse(c.config, env, &errs)
 	if err := cniplugin.FirstError(errs); err != nil {
 		return network{}, err
 	}
@@ -89,7 +89,9 @@ func (c *Call) openStore() (*lease.Store, error) {
 	if err := decodeIfAny("ipam", c.config.IPAM.JSON, &config); err != nil {
 		return nil, err
 	}
-	if err := cniplugin.FirstError(config.problems(c.config.Name)); err != nil {
+	var errs cniplugin.Problems
+	config.check(c.config.Name, &errs)
+	if err := cniplugin.FirstError(errs); err != nil {
 		return nil, err
 	}
 	store, err := lease.Open(config.DataDir, config.name(c.config.Name))
@@ -113,10 +115,10 @@ func (c *Call) prepare() (network, *lease.Store, error) {
 // currentPolicy is the policy in the configuration as it is at a DEL: a "sticky" that was added after the ADD counts from then on.
 func (c *Call) currentPolicy() (p lease.Policy) {
 	var keys policyConfig
-	if decodeIfAny("ipam", c.config.IPAM.JSON, &keys) == nil {
-		if policy, wrong := keys.policy(); len(wrong) == 0 {
-			return policy
-		}
+	var errs cniplugin.Problems
+	errs.Add(decodeIfAny("ipam", c.config.IPAM.JSON, &keys))
+	if policy := keys.policy(&errs); len(errs) == 0 {
+		return policy
 	}
 	return p
 }

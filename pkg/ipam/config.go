@@ -3,10 +3,8 @@ package ipam
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -25,8 +23,10 @@ type section struct {
 	Ranges     [][]rangeConfig `json:"ranges"`
 	Routes     routes          `json:"routes"`
 	ResolvConf string          `json:"resolvConf"`
-	// Pool names an AddressPool, or is a list of names.
+	// Pool names an AddressPool, or those of which one selects the node, or is a list of both.
 	Pool json.RawMessage `json:"pool"`
+	// Roam gives an owner another address where the pool of its address does not select the node.
+	Roam bool `json:"roam"`
 	policyConfig
 }
 
@@ -48,7 +48,7 @@ type network struct {
 	// pod is the one in CNI_ARGS.
 	pod  attachment.Pod
 	sets []lease.RangeSet
-	// pools are instead of sets.
+	// pools are names and choices, instead of sets.
 	pools     []string
 	requested []requestedAddress
 	// candidates are addresses of which the pod wants one of each range set.
@@ -71,7 +71,7 @@ type requestedAddress struct {
 
 // ConfigSummary is what others need of a configuration.
 type ConfigSummary struct {
-	// Sets is empty if there are Pools.
+	// Sets is empty if there are Pools, which are names and choices (pool.Choice).
 	Sets  []lease.RangeSet
 	Pools []string
 	// DataDir is the directory of the leases, empty for the default, and Store the name of their store.
@@ -91,8 +91,8 @@ func Examine(n cniplugin.Network) (ConfigSummary, []error) {
 	if n.IPAM.JSON == nil {
 		return ConfigSummary{}, errs
 	}
-	parsed, wrong := s.parse(n, cniplugin.Args{})
-	if errs = append(errs, wrong...); len(errs) == 0 {
+	parsed := s.parse(n, cniplugin.Args{}, &errs)
+	if len(errs) == 0 {
 		errs = parsed.checkRequested()
 	}
 	return ConfigSummary{Sets: parsed.sets, Pools: parsed.pools, DataDir: s.DataDir, Store: s.name(n.Name), ResolvConf: s.ResolvConf, Detection: parsed.detection != nil, NeedsAPI: parsed.needsAPIOnNewNode()}, errs
@@ -100,13 +100,12 @@ func Examine(n cniplugin.Network) (ConfigSummary, []error) {
 
 // checkRequested returns the errors of an ADD for the addresses that are asked for and that it cannot give, whatever is
 // leased.
-func (n network) checkRequested() []error {
-	var errs []error
+func (n network) checkRequested() (errs cniplugin.Problems) {
 	if len(n.pools) > 0 {
 		return nil // Only the pool says.
 	}
 	for _, refused := range lease.CheckRequested(n.sets, addressesOf(n.requested)) {
-		errs = append(errs, n.refusalError(refused))
+		errs.Add(n.refusalError(refused))
 	}
 	return errs
 }
@@ -118,121 +117,87 @@ func addressesOf(asked []requestedAddress) (addresses []netip.Addr) {
 	return addresses
 }
 
-// ExamineNetwork returns the strange keys beside the section, for a configuration whose "type" is another
-// program. Only the keys that relink-ipam reads there can have an error.
-func ExamineNetwork(config []byte) ([]cniplugin.UnknownKey, error) {
-	return NetworkKeys.Examine("", config)
-}
-
 // readSection reads the section, but not yet its ranges. It returns everything that is wrong.
-func readSection(n cniplugin.Network) (section, []error) {
-	var s section
+func readSection(n cniplugin.Network) (s section, errs cniplugin.Problems) {
 	if n.IPAM.JSON == nil {
-		return s, append(s.problems(n.Name), cniplugin.ConfigError("ipam", cniplugin.Missing, "must say which addresses to give"))
+		s.check(n.Name, &errs)
+		errs.Refuse("ipam", cniplugin.Missing, "must say which addresses to give")
+		return s, errs
 	}
-	var errs []error
-	strange, err := Keys.Examine("ipam", n.IPAM.JSON)
-	if err != nil {
-		return s, []error{err}
-	}
-	for _, k := range strange {
-		if k.Err != nil {
-			errs = append(errs, k.Err)
-		}
-	}
-	errs = append(errs, cniplugin.DecodeAll("ipam", n.IPAM.JSON, &s)...)
-	return s, append(errs, s.problems(n.Name)...)
+	errs = Keys.Decode("ipam", n.IPAM.JSON, &s)
+	s.check(n.Name, &errs)
+	return s, errs
 }
 
-// problems reports a name or a directory by which no store can be found.
-func (s storeConfig) problems(network string) []error {
-	var errs []error
+// check refuses a name or a directory by which no store can be found.
+func (s storeConfig) check(network string, errs *cniplugin.Problems) {
 	check := func(key, name string) {
 		if err := lease.CheckName(name); err != nil {
-			errs = append(errs, cniplugin.ConfigError(key, name, err.Error()))
+			errs.Refuse(key, name, err.Error())
 		}
 	}
 	check("name", network)
 	if s.Store != "" {
 		check("ipam.store", s.Store)
 	}
-	if s.DataDir != "" && !filepath.IsAbs(s.DataDir) {
-		errs = append(errs, cniplugin.ConfigError("ipam.dataDir", s.DataDir, "must be an absolute path"))
-	}
-	return errs
+	errs.CheckAbsolute("ipam.dataDir", s.DataDir)
 }
 
 // parse reads the rest of the section, what the runtime asks for, and the addresses that
-// CNI_ARGS ask for. It returns everything that is wrong.
-func (s section) parse(n cniplugin.Network, env cniplugin.Args) (network, []error) {
+// CNI_ARGS ask for. It adds everything that is wrong to errs.
+func (s section) parse(n cniplugin.Network, env cniplugin.Args, errs *cniplugin.Problems) network {
 	parsed := network{section: s, pod: env.Pod, claims: n.AllowPersistentIPs}
-	var errs []error
-	if s.ResolvConf != "" && !filepath.IsAbs(s.ResolvConf) {
-		errs = append(errs, cniplugin.ConfigError("ipam.resolvConf", s.ResolvConf, "must be an absolute path"))
-	}
-	a, wrong := readRuntimeRequest(n)
-	errs = append(errs, wrong...)
-	var err error
-	parsed.policy, wrong = s.policy()
-	errs = append(errs, wrong...)
-	if parsed.detection, err = s.detection(); err != nil {
-		errs = append(errs, err)
-	}
-	errs = append(errs, s.Static.problems()...)
+	errs.CheckAbsolute("ipam.resolvConf", s.ResolvConf)
+	a := readRuntimeRequest(n, errs)
+	parsed.policy = s.policy(errs)
+	parsed.detection = s.detection(errs)
+	s.Static.check(errs)
 	if n.AllowPersistentIPs && !s.byOwner() {
-		errs = append(errs, cniplugin.ConfigError("allowPersistentIPs", "true", `needs "sticky": "owner": otherwise another pod gets the address while the virtual machine is off`))
+		errs.Refuse("allowPersistentIPs", "true", `needs "sticky": "owner": otherwise another pod gets the address while the virtual machine is off`)
 	}
-	if parsed.pools, wrong = s.pools(n); parsed.pools == nil && len(wrong) == 0 {
+	pools, wrong := s.pools(n)
+	if parsed.pools = pools; pools == nil && len(wrong) == 0 {
 		parsed.sets, wrong = s.sets(n, a)
 	}
-	errs = append(errs, wrong...)
-	parsed.requested, wrong = a.requests(env)
-	return parsed, append(errs, wrong...)
+	errs.Add(wrong...)
+	parsed.requested = a.requests(env, errs)
+	return parsed
 }
 
 // sets returns the range sets in host-local's order: those of the runtime, the flat one,
 // those of "ranges". Beside others, a flat one without a subnet does not count.
-func (s section) sets(n cniplugin.Network, a runtimeRequest) ([]lease.RangeSet, []error) {
-	excluded, errs := parseExcluded(s.Exclude)
-	var sets []lease.RangeSet
+func (s section) sets(n cniplugin.Network, a runtimeRequest) (sets []lease.RangeSet, errs cniplugin.Problems) {
+	excluded := parseExcluded(s.Exclude, &errs)
 	var keys []string
 	add := func(key string, ranges [][]rangeConfig) {
 		for i, r := range ranges {
 			path := fmt.Sprintf("%s[%d]", key, i)
-			set, wrong := parseSet(path, r, excluded)
-			sets, keys, errs = append(sets, set), append(keys, path), append(errs, wrong...)
+			sets, keys = append(sets, parseSet(path, r, excluded, &errs)), append(keys, path)
 		}
 	}
 	add("runtimeConfig.ipRanges", a.ranges)
 	if s.Subnet != "" {
 		r, err := s.rangeConfig.parse("ipam.", excluded)
-		if err != nil {
-			errs = append(errs, err)
-		}
+		errs.Add(err)
 		sets, keys = append(sets, lease.RangeSet{r}), append(keys, "ipam.subnet")
 	}
 	add("ipam.ranges", s.Ranges)
 	switch {
 	case len(sets) > 0:
 	case s.rangeConfig != rangeConfig{}:
-		errs = append(errs, cniplugin.ConfigError("ipam.subnet", cniplugin.Missing, "rangeStart, rangeEnd and gateway need a subnet"))
+		errs.Refuse("ipam.subnet", cniplugin.Missing, "rangeStart, rangeEnd and gateway need a subnet")
 	default:
-		errs = append(errs, cniplugin.ConfigError("ipam.ranges", cniplugin.Missing, `must have a range of addresses to give, such as [[{"subnet": "10.3.0.0/24"}]]`))
+		errs.Refuse("ipam.ranges", cniplugin.Missing, `must have a range of addresses to give, such as [[{"subnet": "10.3.0.0/24"}]]`)
 	}
 	if len(errs) > 0 {
 		return nil, errs // The rest compares the ranges, and needs them all to be right.
 	}
 	for i, set := range sets {
 		if !set.GivesAny() {
-			errs = append(errs, cniplugin.ConfigError(keys[i], set.String(), "must have an address that is neither excluded nor the gateway"))
+			errs.Refuse(keys[i], set.String(), "must have an address that is neither excluded nor the gateway")
 		}
 	}
-	if err := checkSingleFamily(n.CNIVersion, sets); err != nil {
-		errs = append(errs, err)
-	}
-	if err := checkOverlap(sets, keys); err != nil {
-		errs = append(errs, err)
-	}
+	errs.Add(checkSingleFamily(n.CNIVersion, sets), checkOverlap(sets, keys))
 	return sets, errs
 }
 
@@ -283,31 +248,29 @@ type runtimeRequest struct {
 	ips, args []string
 }
 
-func readRuntimeRequest(n cniplugin.Network) (runtimeRequest, []error) {
-	var a runtimeRequest
+func readRuntimeRequest(n cniplugin.Network, errs *cniplugin.Problems) (a runtimeRequest) {
 	var args struct {
 		CNI struct {
 			IPs []string `json:"ips"`
 		} `json:"cni"`
 	}
-	var errs []error
 	for _, part := range []struct {
 		key    string
 		json   json.RawMessage
 		target any
 	}{{"runtimeConfig.ipRanges", n.RuntimeConfig.IPRanges, &a.ranges}, {"runtimeConfig.ips", n.RuntimeConfig.IPs, &a.ips}, {"args", n.Args, &args}} {
 		if part.json != nil {
-			errs = append(errs, cniplugin.DecodeAll(part.key, part.json, part.target)...)
+			errs.Add(cniplugin.DecodeAll(part.key, part.json, part.target)...)
 		}
 	}
 	a.args = args.CNI.IPs
-	return a, errs
+	return a
 }
 
 // requests returns the addresses that are asked for, in host-local's order: CNI_ARGS,
 // args.cni.ips, the capability. A runtime may ask for one address in two of these ways. Twice in one list is a
 // mistake.
-func (a runtimeRequest) requests(env cniplugin.Args) (requests []requestedAddress, errs []error) {
+func (a runtimeRequest) requests(env cniplugin.Args, errs *cniplugin.Problems) (requests []requestedAddress) {
 	for _, list := range []struct {
 		key   string
 		texts []string
@@ -320,19 +283,19 @@ func (a runtimeRequest) requests(env cniplugin.Args) (requests []requestedAddres
 				q.source = "CNI_ARGS"
 				q.refuse = func(requirement string) error { return cniplugin.EnvError(q.source, "IP="+text, requirement) }
 			}
-			var err error
-			q.address, err = parseRequested(text)
+			var ok bool
+			q.address, ok = parseRequested(text)
 			switch {
-			case err != nil:
-				errs = append(errs, q.refuse(err.Error()))
+			case !ok:
+				errs.Add(q.refuse("must be an IP address"))
 			case slices.Contains(addresses, q.address):
-				errs = append(errs, q.refuse("is in the list twice: keep one"))
+				errs.Add(q.refuse("is in the list twice: keep one"))
 			default:
 				requests, addresses = mergeRequest(requests, q), append(addresses, q.address)
 			}
 		}
 	}
-	return requests, errs
+	return requests
 }
 
 // mergeRequest adds an address. One that is asked for in several ways is one address. If one of them is an IPAMClaim, it was given
@@ -361,13 +324,9 @@ func splitList(s string) []string {
 
 // parseRequested reads an address. It may have a prefix length, which does not count: the range
 // has one.
-func parseRequested(s string) (netip.Addr, error) {
+func parseRequested(s string) (_ netip.Addr, ok bool) {
 	if p, err := netip.ParsePrefix(s); err == nil {
-		return p.Addr().Unmap(), nil
+		return p.Addr().Unmap(), true
 	}
-	a, err := netip.ParseAddr(s)
-	if err != nil || a.Zone() != "" {
-		return a, errors.New("must be an IP address")
-	}
-	return a.Unmap(), nil
+	return parseAddr(s)
 }

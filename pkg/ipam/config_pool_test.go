@@ -11,11 +11,12 @@ import (
 	"github.com/relink-cni/relink/pkg/cniplugin"
 )
 
-// "pool" is a name or a list of names. Other keys go on to work beside it.
+// "pool" is a name, a choice, or a list of both. Other keys go on to work beside it.
 func TestPoolNames(t *testing.T) {
 	longest := strings.Repeat("a", 200)
 	for text, want := range map[string][]string{
 		`"pool": "lan"`: {"lan"}, `"pool": ["lan", "lan-6.example"]`: {"lan", "lan-6.example"}, `"pool": ["` + longest + `"]`: {longest},
+		`"pool": {"oneOf": ["r1", "r2"]}`: {"r1|r2"}, `"pool": {"oneOf": ["lan"]}`: {"lan"}, `"pool": [{"oneOf": ["r1", "r2"]}, "lan6"], "sticky": "owner", "roam": true`: {"r1|r2", "lan6"},
 		`"pool": "lan", "ranges": [], "exclude": [], "gateway": "", "statusExhausted": false`:                                              {"lan"},
 		`"pool": "lan", "routes": [{"dst": "10.0.0.0/8"}], "sticky": "pod", "retain": "1h", "quarantine": "1s", "conflictDetection": true`: {"lan"},
 		`"pool": "lan", "static": {"namespaces": ["infra"]}, "resolvConf": "/etc/resolv.conf"`:                                             {"lan"},
@@ -33,6 +34,8 @@ func TestPoolNames(t *testing.T) {
 // A wrong name, and each key whose place the pool takes, is named with what to do.
 func TestWhatIsWrongWithAPoolAndWhatToDo(t *testing.T) {
 	const name = `must be the name of an AddressPool: small letters, digits, '-' and '.', with a letter or digit at both ends of each part, and at most 200 of these`
+	const form = `must be the name of an AddressPool, an object with the list "oneOf" for the one that selects the node, or a list of these: the pod gets an address of each`
+	const roam = `invalid "ipam.roam": "true": needs "sticky", and a "pool" with "oneOf": there the owner's next address is of another pool`
 	beside := func(key, value string) string {
 		return `invalid "` + key + `": ` + value + `: does not go with "pool", which takes its place: remove it`
 	}
@@ -43,9 +46,20 @@ func TestWhatIsWrongWithAPoolAndWhatToDo(t *testing.T) {
 		{`"pool": "lan..6"`, "", `invalid "ipam.pool": "lan..6": ` + name},
 		{`"pool": "lan/6"`, "", `invalid "ipam.pool": "lan/6": ` + name},
 		{`"pool": "` + strings.Repeat("a", 201) + `"`, "", `invalid "ipam.pool": "` + strings.Repeat("a", 80) + `...": ` + name},
-		{`"pool": []`, "", `invalid "ipam.pool": []: must be the name of an AddressPool, or a list of names: the pod gets an address of each`},
-		{`"pool": 7`, "", `invalid "ipam.pool": 7: must be the name of an AddressPool, or a list of names: the pod gets an address of each`},
-		{`"pool": {"name": "lan"}`, "", `invalid "ipam.pool": {"name": "lan"}: must be the name of an AddressPool, or a list of names: the pod gets an address of each`},
+		{`"pool": []`, "", `invalid "ipam.pool": []: ` + form},
+		{`"pool": 7`, "", `invalid "ipam.pool": 7: ` + form},
+		{`"pool": {"name": "lan"}`, "", `invalid configuration key "ipam.pool.name": no such key of relink-ipam; did you mean "oneOf"?`},
+		{`"pool": {"rack": "lan"}`, "", `invalid "ipam.pool": {"rack": "lan"}: ` + form},
+		{`"pool": {"oneOf": []}`, "", `invalid "ipam.pool": {"oneOf": []}: ` + form},
+		{`"pool": {"oneOf": "lan"}`, "", `invalid "ipam.pool": {"oneOf": "lan"}: ` + form},
+		{`"pool": ["lan", null]`, "", `invalid "ipam.pool": "": ` + name},
+		{`"pool": {"oneOf": ["lan", "a|b"]}`, "", `invalid "ipam.pool": "a|b": ` + name},
+		{`"pool": ["lan", {"oneOf": ["lan6", "lan"]}]`, "", `invalid "ipam.pool": "lan": is in the list twice: keep one`},
+		{`"pool": {"oneof": ["lan"]}`, "", `invalid configuration key "ipam.pool.oneof": case counts in keys; write "oneOf"`},
+		{`"pool": ["lan", {"one_of": ["lan6"]}]`, "", `invalid configuration key "ipam.pool[1].one_of": no such key of relink-ipam; did you mean "oneOf"?`},
+		{`"pool": {"oneOf": ["a", "b"]}, "roam": true`, "", roam},
+		{`"pool": "lan", "sticky": "pod", "roam": true`, "", roam},
+		{`"subnet": "10.3.0.0/24", "sticky": "owner", "roam": true`, "", roam},
 		{`"pool": ["lan", "lan"]`, "", `invalid "ipam.pool": "lan": is in the list twice: keep one`},
 		{`"pool": "lan", "subnet": "10.3.0.0/24"`, "", beside("ipam.subnet", `"10.3.0.0/24"`)},
 		{`"pool": "lan", "rangeStart": "10.3.0.5"`, "", beside("ipam.rangeStart", `"10.3.0.5"`)},

@@ -22,33 +22,31 @@ type rangeConfig struct {
 	Gateway    string `json:"gateway,omitempty"`
 }
 
-// parseSet returns a set with the ranges that are right, and everything that is wrong.
-func parseSet(key string, ranges []rangeConfig, excluded []lease.Span) (lease.RangeSet, []error) {
+// parseSet returns a set with the ranges that are right. It adds everything that is wrong to errs.
+func parseSet(key string, ranges []rangeConfig, excluded []lease.Span, errs *cniplugin.Problems) (set lease.RangeSet) {
 	if len(ranges) == 0 {
-		return nil, []error{cniplugin.ConfigError(key, cniplugin.RawValue("[]"), `must have at least one range, such as {"subnet": "10.3.0.0/24"}`)}
+		errs.Refuse(key, cniplugin.RawValue("[]"), `must have at least one range, such as {"subnet": "10.3.0.0/24"}`)
 	}
-	var set lease.RangeSet
-	var errs []error
 	for i, written := range ranges {
 		path := fmt.Sprintf("%s[%d]", key, i)
 		r, err := written.parse(path+".", excluded)
 		if err != nil {
-			errs = append(errs, err)
+			errs.Add(err)
 			continue
 		}
 		for j, o := range set {
 			if r.First.BitLen() != o.First.BitLen() {
-				errs = append(errs, cniplugin.ConfigError(path+".subnet", written.Subnet, "must be of the same family as the others in its set: a set gives one address"))
+				errs.Refuse(path+".subnet", written.Subnet, "must be of the same family as the others in its set: a set gives one address")
 				break
 			}
 			if r.Overlaps(o.Span) {
-				errs = append(errs, cniplugin.ConfigError(path, r.String(), overlaps(r, fmt.Sprintf("%s[%d]", key, j), o)))
+				errs.Refuse(path, r.String(), overlaps(r, fmt.Sprintf("%s[%d]", key, j), o))
 				break
 			}
 		}
 		set = append(set, r)
 	}
-	return set, errs
+	return set
 }
 
 // overlaps is the remedy for two ranges that have an address in common.
@@ -121,11 +119,17 @@ func parseSubnet(key, s string) (netip.Prefix, error) {
 }
 
 func parseAddress(key, s string) (netip.Addr, error) {
-	a, err := netip.ParseAddr(s)
-	if err != nil || a.Zone() != "" {
+	a, ok := parseAddr(s)
+	if !ok {
 		return a, cniplugin.ConfigError(key, s, "must be an IP address")
 	}
-	return a.Unmap(), nil
+	return a, nil
+}
+
+// parseAddr reads an address that a pod can have.
+func parseAddr(s string) (_ netip.Addr, ok bool) {
+	a, err := netip.ParseAddr(s)
+	return a.Unmap(), err == nil && a.Zone() == ""
 }
 
 // lastOf returns the last address of the subnet that a host can have.
@@ -143,20 +147,18 @@ func spanOf(p netip.Prefix) lease.Span {
 }
 
 // parseExcluded reads addresses, prefixes and spans ("10.3.0.5-10.3.0.9").
-func parseExcluded(texts []string) ([]lease.Span, []error) {
-	var spans []lease.Span
-	var errs []error
+func parseExcluded(texts []string, errs *cniplugin.Problems) (spans []lease.Span) {
 	for i, s := range texts {
 		span, ok := parseSpan(s)
 		if !ok {
-			errs = append(errs, cniplugin.ConfigError(fmt.Sprintf("ipam.exclude[%d]", i), s, "must be an address, a network such as 10.3.0.0/28, or a span such as 10.3.0.5-10.3.0.9"))
+			errs.Refuse(fmt.Sprintf("ipam.exclude[%d]", i), s, "must be an address, a network such as 10.3.0.0/28, or a span such as 10.3.0.5-10.3.0.9")
 			continue
 		}
 		spans = append(spans, span)
 	}
 	// In order: the search for the next address passes each of them once.
 	slices.SortStableFunc(spans, func(a, b lease.Span) int { return a.First.Compare(b.First) })
-	return spans, errs
+	return spans
 }
 
 func parseSpan(s string) (lease.Span, bool) {
@@ -167,12 +169,9 @@ func parseSpan(s string) (lease.Span, bool) {
 	if !isSpan {
 		last = first
 	}
-	a, err := parseAddress("", strings.TrimSpace(first))
-	if err != nil {
-		return lease.Span{}, false
-	}
-	b, err := parseAddress("", strings.TrimSpace(last))
-	return lease.Span{First: a, Last: b}, err == nil && a.BitLen() == b.BitLen() && !b.Less(a)
+	a, okFirst := parseAddr(strings.TrimSpace(first))
+	b, okLast := parseAddr(strings.TrimSpace(last))
+	return lease.Span{First: a, Last: b}, okFirst && okLast && a.BitLen() == b.BitLen() && !b.Less(a)
 }
 
 // routes go into the result as they are.

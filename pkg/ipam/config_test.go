@@ -31,12 +31,9 @@ func parse(b []byte, env cniplugin.Args) (configured, error) {
 		return configured{}, err
 	}
 	c := configured{name: n.Name, dataDir: s.DataDir}
-	if c.network, errs = s.parse(n, env); len(errs) > 0 {
-		return c, errs[0]
-	}
-	var err error
-	c.detection, err = s.detection()
-	return c, err
+	c.network = s.parse(n, env, &errs)
+	c.detection = c.network.detection
+	return c, cniplugin.FirstError(errs)
 }
 
 // parsed returns the result of a configuration as readable text. It has a line for each range: "number of its set: span

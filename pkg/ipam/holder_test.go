@@ -311,7 +311,7 @@ func TestARenamedNetworkKeepsItsStore(t *testing.T) {
 	renamed.add(t, "c7/eth0", "web-9", "10.3.0.6")
 	for _, n := range []*node{old, &renamed} {
 		args := n.args("c2/eth0", "")
-		if err := Check(t.Context(), args); err != nil {
+		if err := Detached(t.Context(), (*Call).Check, args); err != nil {
 			t.Errorf("CHECK of %s: %v", args.StdinData, err)
 		}
 	}

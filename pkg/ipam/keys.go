@@ -9,9 +9,9 @@ import (
 // Keys are the keys of relink-ipam's section of a configuration, "ipam".
 var Keys = cniplugin.Keys{
 	Program: PluginName,
-	Accepted: append(cniplugin.KeyNames("type", "pool", "subnet", "rangeStart", "rangeEnd", "gateway", "store", "dataDir", "resolvConf", "exclude", "sticky", "retain",
+	Accepted: append(cniplugin.KeyNames("type", "roam", "subnet", "rangeStart", "rangeEnd", "gateway", "store", "dataDir", "resolvConf", "exclude", "sticky", "retain",
 		"quarantine", "statusExhausted"),
-		cniplugin.Key{Name: "ranges", Nested: &rangeKeys}, cniplugin.Key{Name: "routes", Nested: &routeKeys},
+		cniplugin.Key{Name: "pool", Nested: &poolKeys}, cniplugin.Key{Name: "ranges", Nested: &rangeKeys}, cniplugin.Key{Name: "routes", Nested: &routeKeys},
 		cniplugin.Key{Name: "conflictDetection", Nested: &detectionKeys}, cniplugin.Key{Name: "static", Nested: &staticKeys}),
 	Elsewhere: slices.Concat(sectionWords, rangeWords, interfaceWords, whereaboutsRange,
 		cniplugin.Hints(`a key of whereabouts and of runtimeConfig; relink-ipam has "ranges"`, "ipranges"),
@@ -38,11 +38,15 @@ var (
 	whereaboutsRange = cniplugin.Hints(`a key of whereabouts; relink-ipam has "subnet"`, "range")
 )
 
+var poolKeys = cniplugin.Keys{
+	Program: PluginName, Accepted: cniplugin.KeyNames("oneOf"), Elsewhere: cniplugin.HintsFor(PluginName, "oneOf", "anyof", "name", "names", "pools"),
+}
+
 var rangeKeys = cniplugin.Keys{
 	Program:  PluginName,
 	Accepted: cniplugin.KeyNames("subnet", "rangeStart", "rangeEnd", "gateway"),
 	Elsewhere: slices.Concat(rangeWords, interfaceWords, whereaboutsRange,
-		cniplugin.Hints(`a key of "ipam", for all ranges: write it beside "ranges"`, "exclude", "routes", "pool", "sticky", "retain", "quarantine", "store", "datadir",
+		cniplugin.Hints(`a key of "ipam", for all ranges: write it beside "ranges"`, "exclude", "routes", "pool", "roam", "sticky", "retain", "quarantine", "store", "datadir",
 			"resolvconf", "statusexhausted", "conflictdetection", "static")),
 }
 

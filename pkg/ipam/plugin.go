@@ -25,10 +25,10 @@ var Plugins = []string{PluginName, "host-local", "static", "dhcp", "whereabouts"
 // Funcs returns the plugin's functions for cniplugin.Main. An ADD asks owners about the pod.
 func Funcs(owners owner.Asker) skel.CNIFuncs {
 	ctx := context.Background()
-	wrap := func(f func(context.Context, *skel.CmdArgs) error) func(*skel.CmdArgs) error {
-		return func(args *skel.CmdArgs) error { return f(ctx, args) }
+	detached := func(run func(*Call, context.Context) error) func(*skel.CmdArgs) error {
+		return func(args *skel.CmdArgs) error { return Detached(ctx, run, args) }
 	}
-	add := func(ctx context.Context, args *skel.CmdArgs) error {
+	add := func(args *skel.CmdArgs) error {
 		result, cniVersion, err := Add(ctx, args, owners)
 		if err != nil {
 			return err
@@ -37,7 +37,8 @@ func Funcs(owners owner.Asker) skel.CNIFuncs {
 		defer failpoint.Here("after printing")
 		return types.PrintResult(result, cniVersion)
 	}
-	return skel.CNIFuncs{Add: wrap(add), Del: wrap(Del), Check: wrap(Check), Status: wrap(Status), GC: wrap(GC)}
+	status := func(args *skel.CmdArgs) error { return Status(ctx, args) }
+	return skel.CNIFuncs{Add: add, Del: detached((*Call).Del), Check: detached((*Call).Check), Status: status, GC: detached((*Call).GC)}
 }
 
 // Add decodes the configuration, calls Call.Add, and commits the grant. cniVersion is that of the configuration. A plugin that is
@@ -62,16 +63,6 @@ func Add(ctx context.Context, args *skel.CmdArgs, owners owner.Asker) (_ *curren
 	return g.Result, cniVersion, nil
 }
 
-// Del decodes the configuration and calls Call.Del.
-func Del(ctx context.Context, args *skel.CmdArgs) error {
-	return withDetachedCall(ctx, args, (*Call).Del)
-}
-
-// Check decodes as much of the configuration as it needs, and calls Call.Check.
-func Check(ctx context.Context, args *skel.CmdArgs) error {
-	return withDetachedCall(ctx, args, (*Call).Check)
-}
-
 // Status decodes the configuration and calls Call.Status.
 func Status(ctx context.Context, args *skel.CmdArgs) error {
 	c, err := newCall(args, nil)
@@ -81,13 +72,8 @@ func Status(ctx context.Context, args *skel.CmdArgs) error {
 	return c.Status(ctx)
 }
 
-// GC decodes the configuration and calls Call.GC.
-func GC(ctx context.Context, args *skel.CmdArgs) error {
-	return withDetachedCall(ctx, args, (*Call).GC)
-}
-
-// withDetachedCall makes a call for a DEL, a GC or a CHECK. It decodes no more of the configuration than they need.
-func withDetachedCall(ctx context.Context, args *skel.CmdArgs, run func(*Call, context.Context) error) error {
+// Detached makes a call for a DEL, a GC or a CHECK, and runs it. It decodes no more of the configuration than they need.
+func Detached(ctx context.Context, run func(*Call, context.Context) error, args *skel.CmdArgs) error {
 	needed, err := cniplugin.ReadDelConfig(args.StdinData)
 	if err != nil {
 		return err
@@ -159,7 +145,7 @@ func withCode(err error) error {
 	}
 	code := types.ErrIOFailure
 	switch {
-	case errors.Is(err, lease.ErrBusy), errors.Is(err, lease.ErrMoved), errors.Is(err, lease.ErrExhausted), errors.Is(err, lease.ErrUnconfirmed), errors.Is(err, lease.ErrTaken), errors.Is(err, lease.ErrInUse):
+	case errors.Is(err, lease.ErrBusy), errors.Is(err, lease.ErrMoved), errors.Is(err, lease.ErrExhausted), errors.Is(err, lease.ErrUnconfirmed), errors.Is(err, lease.ErrUnchosen), errors.Is(err, lease.ErrTaken), errors.Is(err, lease.ErrInUse):
 		code = types.ErrTryAgainLater
 	case errors.Is(err, lease.ErrDamaged):
 		code = types.ErrDecodingFailure

@@ -38,24 +38,23 @@ type Detection struct {
 	Wait time.Duration
 }
 
-// policy returns the policy, and everything that is wrong with it.
-func (c policyConfig) policy() (lease.Policy, []error) {
-	var errs []error
+// policy returns the policy. It adds everything that is wrong with it to errs.
+func (c policyConfig) policy(errs *cniplugin.Problems) lease.Policy {
 	p := lease.Policy{Quarantine: lease.DefaultQuarantine}
 	switch c.Sticky {
 	case "", "none", stickyOwner: // Only an ADD learns the owner. A DEL must not keep the address of a pod without one.
 	case "pod":
 		p.Sticky = true
 	default:
-		errs = append(errs, cniplugin.ConfigError("ipam.sticky", c.Sticky, "must be none, pod or owner"))
+		errs.Refuse("ipam.sticky", c.Sticky, "must be none, pod or owner")
 	}
 	if c.Retain != nil {
 		retain, err := time.ParseDuration(*c.Retain)
 		switch {
 		case !p.Sticky && !c.byOwner():
-			errs = append(errs, cniplugin.ConfigError("ipam.retain", *c.Retain, `needs "sticky": "pod" or "sticky": "owner": no other address is retained`))
+			errs.Refuse("ipam.retain", *c.Retain, `needs "sticky": "pod" or "sticky": "owner": no other address is retained`)
 		case err != nil || retain <= 0:
-			errs = append(errs, cniplugin.ConfigError("ipam.retain", *c.Retain, "must be a duration such as 24h; leave it out to retain the address until it is released"))
+			errs.Refuse("ipam.retain", *c.Retain, "must be a duration such as 24h; leave it out to retain the address until it is released")
 		default:
 			p.Retain = lease.Duration(retain)
 		}
@@ -63,11 +62,11 @@ func (c policyConfig) policy() (lease.Policy, []error) {
 	if c.Quarantine != nil {
 		quarantine, err := time.ParseDuration(*c.Quarantine)
 		if err != nil || quarantine < 0 {
-			return p, append(errs, cniplugin.ConfigError("ipam.quarantine", *c.Quarantine, "must be a duration such as 60s, or 0s for none"))
+			errs.Refuse("ipam.quarantine", *c.Quarantine, "must be a duration such as 60s, or 0s for none")
 		}
 		p.Quarantine = lease.Duration(quarantine)
 	}
-	return p, errs
+	return p
 }
 
 // Defaults of conflict detection. RFC 5227 has three probes too (PROBE_NUM), but seconds
@@ -80,34 +79,37 @@ const (
 )
 
 // detection reads "conflictDetection": true, false or {"probes": 3, "wait": "200ms"}. It returns nil for off.
-func (c policyConfig) detection() (*Detection, error) {
+func (c policyConfig) detection(errs *cniplugin.Problems) *Detection {
 	const key = "ipam.conflictDetection"
 	d := &Detection{Probes: defaultProbes, Wait: defaultWait}
 	switch string(c.ConflictDetection) {
 	case "", "null", "false":
-		return nil, nil
+		return nil
 	case "true":
-		return d, nil
+		return d
 	}
 	var written struct {
 		Probes *int    `json:"probes"`
 		Wait   *string `json:"wait"`
 	}
 	if err := json.Unmarshal(c.ConflictDetection, &written); err != nil {
-		return nil, cniplugin.ConfigError(key, cniplugin.RawValue(c.ConflictDetection), `must be true, false or an object such as {"probes": 3, "wait": "200ms"}`)
+		errs.Refuse(key, cniplugin.RawValue(c.ConflictDetection), `must be true, false or an object such as {"probes": 3, "wait": "200ms"}`)
+		return nil
 	}
 	if written.Probes != nil {
 		if d.Probes = *written.Probes; d.Probes < 1 || d.Probes > maxProbes {
-			return nil, cniplugin.ConfigError(key+".probes", d.Probes, fmt.Sprintf("must be between 1 and %d", maxProbes))
+			errs.Refuse(key+".probes", d.Probes, fmt.Sprintf("must be between 1 and %d", maxProbes))
+			return nil
 		}
 	}
 	if written.Wait != nil {
 		var err error
 		if d.Wait, err = time.ParseDuration(*written.Wait); err != nil || d.Wait <= 0 || d.Wait > maxWait {
-			return nil, cniplugin.ConfigError(key+".wait", *written.Wait, fmt.Sprintf("must be a duration such as 200ms, at most %s", maxWait))
+			errs.Refuse(key+".wait", *written.Wait, fmt.Sprintf("must be a duration such as 200ms, at most %s", maxWait))
+			return nil
 		}
 	}
-	return d, nil
+	return d
 }
 
 // staticConfig is "static": who may ask for an address. Whoever may write a pod can write an annotation. In a cluster that
@@ -117,17 +119,16 @@ type staticConfig struct {
 	Namespaces *[]string `json:"namespaces"`
 }
 
-// problems returns an error for each name that no namespace can have.
-func (c *staticConfig) problems() (errs []error) {
+// check refuses each name that no namespace can have.
+func (c *staticConfig) check(errs *cniplugin.Problems) {
 	if c == nil || c.Namespaces == nil {
-		return nil
+		return
 	}
 	for i, name := range *c.Namespaces {
 		if err := (attachment.Pod{Namespace: name, Name: "any"}).Validate(); err != nil {
-			errs = append(errs, cniplugin.ConfigError(fmt.Sprintf("ipam.static.namespaces[%d]", i), name, "must be the name of a namespace: "+err.Error()))
+			errs.Refuse(fmt.Sprintf("ipam.static.namespaces[%d]", i), name, "must be the name of a namespace: "+err.Error())
 		}
 	}
-	return errs
 }
 
 // allows says whether a pod of the namespace may ask for an address.

@@ -37,8 +37,8 @@ func (c *Call) allocate(ctx context.Context, n network, store *lease.Store, r *l
 			return leases, nil
 		case errors.As(err, &elsewhere):
 			err = c.acquire(ctx, *elsewhere, r)
-		case len(n.pools) > 0 && !refilled && (errors.Is(err, lease.ErrExhausted) || errors.Is(err, lease.ErrUnconfirmed)):
-			refilled, err = true, c.refill(ctx, store, n.pools, err)
+		case len(n.pools) > 0 && !refilled && (errors.Is(err, lease.ErrExhausted) || errors.Is(err, lease.ErrUnconfirmed) || errors.Is(err, lease.ErrUnchosen)):
+			refilled, err = true, c.refill(ctx, store, pool.Demand{Network: store.Network(), Pools: n.pools, Probes: r.Probes}, err)
 		case errors.As(err, &full):
 			if judging == nil {
 				limited, cancel := context.WithTimeout(ctx, judgeTimeout)
@@ -64,15 +64,15 @@ func (c *Call) allocate(ctx context.Context, n network, store *lease.Store, r *l
 
 // refill has the agent take addresses of the pools. reason is what the store lacks. The store notes the pools first: an agent that
 // comes later knows from it what to take.
-func (c *Call) refill(ctx context.Context, store *lease.Store, pools []string, reason error) error {
-	if err := store.SetPools(ctx, pools); err != nil {
+func (c *Call) refill(ctx context.Context, store *lease.Store, d pool.Demand, reason error) error {
+	if err := store.SetPools(ctx, d.Pools); err != nil {
 		return withCode(err)
 	}
 	agent, err := c.poolAgent()
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, refillTimeout)
 		defer cancel()
-		err = agent.Refill(ctx, pool.Demand{Network: store.Network(), Pools: pools})
+		err = agent.Refill(ctx, d)
 	}
 	if err != nil {
 		return poolError(fmt.Errorf("%w: %w", reason, err))
@@ -108,7 +108,7 @@ func (c *Call) acquire(ctx context.Context, e lease.ElsewhereError, r *lease.Req
 
 // acquisition is what the agent is told of the pod.
 func (c *Call) acquisition(name string, r lease.Request) pool.Acquisition {
-	a := pool.Acquisition{Network: c.store.Network(), Pool: name, IfName: c.args.IfName, Owner: r.Owner, Pod: r.Pod, Retain: time.Duration(r.Policy.Retain)}
+	a := pool.Acquisition{Network: c.store.Network(), Pool: name, IfName: c.args.IfName, Owner: r.Owner, Pod: r.Pod, Retain: time.Duration(r.Policy.Retain), Roam: c.network.Roam}
 	if !r.Policy.Sticky {
 		a.Retain = minRetain
 	}
@@ -164,7 +164,7 @@ func poolError(err error) error {
 func claimsOf(r lease.Request, leases []lease.Lease, addresses []lease.PoolAddress) (claims []pool.ClaimedAddress) {
 	for i, p := range addresses {
 		if l := leases[i]; r.Policy.KeptByAPI() && !l.Claimed && !p.Migrating && l.Owner != (attachment.Owner{}) {
-			claims = append(claims, l.ClaimOf(r.Pools[i]))
+			claims = append(claims, l.ClaimOf(p.Layout.Name))
 		}
 	}
 	return claims

@@ -32,6 +32,8 @@ type agent struct {
 	n *node
 	// gives is what a Refill gets of each pool: the characters of its first block.
 	gives map[string]string
+	// takes has the pool that this node takes of each choice.
+	takes map[string]string
 	// has are the addresses that owners have on other nodes, by the names of the owners or by the address that is wanted. migrating says
 	// that they are still in use there.
 	has       map[string]string
@@ -73,6 +75,9 @@ func (a *agent) Refill(_ context.Context, d pool.Demand) error {
 	a.asked = append(a.asked, "refill "+d.Network+" "+strings.Join(d.Pools, " "))
 	if a.refill != nil {
 		return a.refill
+	}
+	if err := a.n.store(a.t).SetChosen(a.t.Context(), a.takes); err != nil {
+		return err
 	}
 	for name, chars := range a.gives {
 		a.n.grant(a.t, name, 0, chars)

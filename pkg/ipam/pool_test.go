@@ -139,6 +139,29 @@ func TestADDFromTwoPools(t *testing.T) {
 	}
 }
 
+// Of a choice the agent says once which pool the node takes. Then the store knows it.
+func TestADDFromAChoice(t *testing.T) {
+	n, a := newPoolNode(t, `"pool": [{"oneOf": ["lan", "other"]}, "lan6"], "sticky": "pod", "roam": true`)
+	const unchosen = "relink-ipam: network pods: this node does not know which of these pools it takes: lan, other"
+	a.refill = fmt.Errorf("%w: none is for this node", pool.ErrUnknown)
+	_, _, err := n.addCommitted(t, "c1/eth0", "web-0", "")
+	n.expectError(t, "none is for the node", err, 7, unchosen+": the pool cannot be used: none is for this node")
+	a.refill = nil
+	_, _, err = n.addCommitted(t, "c1/eth0", "web-0", "")
+	n.expectError(t, "the agent chooses none", err, 11, unchosen)
+	a.gives, a.takes = map[string]string{"lan": "..++", "lan6": "++"}, map[string]string{"lan|other": "lan"}
+	a.requests()
+	for i, want := range []string{
+		"refill pods lan|other lan6, acquire lan eth0 web-0, acquire lan6 eth0 web-0, claim lan eth0 web-0 10.3.0.2, claim lan6 eth0 web-0 fd00:3::10",
+		"acquire lan eth0 web-1, acquire lan6 eth0 web-1, claim lan eth0 web-1 10.3.0.3, claim lan6 eth0 web-1 fd00:3::11",
+	} {
+		got, _, err := n.addCommitted(t, fmt.Sprintf("c%d/eth0", i), fmt.Sprintf("web-%d", i), "")
+		if was := a.requests(); err != nil || was != want || !a.acquired.Roam {
+			t.Errorf("%s, %v, asked %q (may roam: %v), want %q", got, err, was, a.acquired.Roam, want)
+		}
+	}
+}
+
 // An owner's address can be on any node. It is never given another one without a look there. If it is here, nobody is asked.
 func TestAStickyPodOfAPool(t *testing.T) {
 	n, a := newPoolNode(t, `"pool": "lan", "sticky": "pod", "retain": "2h"`)

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
@@ -15,13 +16,14 @@ import (
 	"github.com/relink-cni/relink/pkg/kube/objects"
 )
 
-// Client asks a Kubernetes API. It watches only metadata, and the only type of an object that it knows is the event.
+// Client asks a Kubernetes API. The only type of an object that it knows is the event.
 type Client struct {
 	*objects.Client
 	// events has no type but the event: the generated client is 1.5 MB.
 	events rest.Interface
-	// watcher has no limit for a request: a watch is one long answer.
-	watcher metadata.Interface
+	// watcher and wholeWatcher have no limit for a request: a watch is one long answer. watcher sees only metadata.
+	watcher      metadata.Interface
+	wholeWatcher dynamic.Interface
 }
 
 // Connect returns a client as objects.Connect does.
@@ -39,13 +41,17 @@ func NewClient(client *objects.Client) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	wholeWatcher, err := dynamic.NewForConfig(client.Config())
+	if err != nil {
+		return nil, err
+	}
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Event{})
 	events, err := client.Core(scheme)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{client, events, watcher}, nil
+	return &Client{client, events, watcher, wholeWatcher}, nil
 }
 
 // podExists says that the pod is in the API under its UID. It asks only for the metadata.

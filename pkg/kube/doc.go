@@ -1,5 +1,5 @@
 // Package kube asks and tells a Kubernetes API what an agent has to know and to say. With those below it, it is the only package
-// that links client-go. Only relink-agent links it. What the command needs, for relink ipam fence, is in package objects.
+// that links client-go. Only relink-agent and kubectl-relink link it. Package objects has less of client-go.
 //
 // A [Recorder] writes events on pods. It asks the API about one pod at a time, just before it writes an event on it. [Owners]
 // answers who owns the addresses of a pod, and whether an owner still exists.

@@ -9,9 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/relink-cni/relink/pkg/kube/objects"
@@ -48,31 +46,35 @@ func (o *outage) answered(err error) {
 	}
 }
 
-// newInformer watches the metadata of the objects that selects selects, and tells the outage what the API answers. trim leaves what counts of an
-// object.
-func (o *outage) newInformer(client metadata.Interface, k objects.Kind, selects func(*metav1.ListOptions), trim cache.TransformFunc) cache.SharedIndexInformer {
-	api := client.Resource(schema.GroupVersionResource{Group: k.Group, Version: k.Versions[0], Resource: k.Resource})
-	informer := cache.NewSharedIndexInformer(o.listWatch(api, selects), &metav1.PartialObjectMetadata{}, 0, cache.Indexers{})
+// start prepares an informer: trim leaves what counts of an object.
+func (o *outage) start(informer cache.SharedIndexInformer, trim cache.TransformFunc) cache.SharedIndexInformer {
 	// Both fail only after the informer has started.
 	_ = informer.SetTransform(trim)
 	_ = informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}) // answered has said it.
 	return informer
 }
 
-// listWatch lists and watches the metadata of the objects.
-func (o *outage) listWatch(api metadata.ResourceInterface, selects func(*metav1.ListOptions)) *cache.ListWatch {
+// listing is a list of client-go in the form of an informer.
+func listing[T runtime.Object](list func(context.Context, metav1.ListOptions) (T, error)) cache.ListWithContextFunc {
+	return func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return list(ctx, options)
+	}
+}
+
+// listWatch lists and watches the objects that selects selects, and notes what the API answers.
+func (o *outage) listWatch(list cache.ListWithContextFunc, begin cache.WatchFuncWithContext, selects func(*metav1.ListOptions)) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			ctx, cancel := context.WithTimeout(ctx, objects.Limit)
 			defer cancel()
 			selects(&options)
-			list, err := api.List(ctx, options)
+			found, err := list(ctx, options)
 			o.answered(err)
-			return list, err
+			return found, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			selects(&options)
-			events, err := api.Watch(ctx, options)
+			events, err := begin(ctx, options)
 			// An API older than Kubernetes 1.32 does not begin a watch with a list. client-go lists then.
 			if options.SendInitialEvents == nil || !apierrors.IsInvalid(err) {
 				o.answered(err)

@@ -1,13 +1,13 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kube/objects"
+	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/wait"
 )
@@ -60,7 +62,7 @@ const (
 	maxMessage = 1024
 )
 
-// Recorder writes events on pods. Record may be called at any time, from several goroutines. Run writes them.
+// Recorder writes events on pods and AddressPools. Record may be called at any time, from several goroutines. Run writes them.
 //
 // client-go's own recorders (tools/record, tools/events) drop events without a way to count them, and tools/events
 // makes a goroutine for each waiting event. So the Recorder has its own queue. As in the kubelet, client-go's
@@ -78,7 +80,7 @@ type Recorder struct {
 	refusing bool
 	// awayAt is when the API last did not answer. Only Run uses it.
 	awayAt time.Time
-	// Tests change now and firstWait.
+	// Tests change clock and firstWait.
 	clock     func() time.Time
 	firstWait time.Duration
 
@@ -102,7 +104,7 @@ func NewRecorder(client *Client, component, node string, log *slog.Logger) *Reco
 		queue: make(chan *queued, maxQueued), limiter: flowcontrol.NewTokenBucketRateLimiter(requestsPerSecond, burst),
 		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{LRUCacheSize: maxCorrelated}),
 		clock:      time.Now, firstWait: firstWait, counts: map[string]uint64{},
-		outage: &outage{log: log, lostMessage: "the Kubernetes API does not answer: events on pods wait", backMessage: "the Kubernetes API answers again: events on pods are written"},
+		outage: &outage{log: log, lostMessage: "the Kubernetes API does not answer: events wait", backMessage: "the Kubernetes API answers again: events are written"},
 	}
 	for _, result := range []string{sent, podGone, noUID, rateLimited, queueFull, expired, refused} {
 		r.counts[result] = 0
@@ -130,17 +132,27 @@ func (r *Recorder) Record(pod attachment.Pod, warning bool, reason, message stri
 		r.count(noUID)
 		return
 	}
+	r.record(corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID)}, pod, warning, reason, message)
+}
+
+// RecordPool is Record for an AddressPool.
+func (r *Recorder) RecordPool(p pool.Pool, warning bool, reason, message string) {
+	k := objects.AddressPools
+	r.record(corev1.ObjectReference{APIVersion: k.Group + "/" + k.Versions[0], Kind: k.Name, Name: p.Metadata.Name, UID: types.UID(p.Metadata.UID)}, attachment.Pod{}, warning, reason, message)
+}
+
+// record takes an event on the object. The pod is nobody if the object is none.
+func (r *Recorder) record(object corev1.ObjectReference, pod attachment.Pod, warning bool, reason, message string) {
 	kind := corev1.EventTypeNormal
 	if warning {
 		kind = corev1.EventTypeWarning
 	}
 	timestamp := r.clock()
-	// Two events on a pod can have one time.
-	name := util.GenerateEventName(pod.Name, rand.Int64())
+	// Two events on an object can have one time.
+	name := util.GenerateEventName(object.Name, rand.Int64())
 	q := &queued{pod: pod, timestamp: timestamp, event: &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: pod.Namespace, Name: name},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID)},
-		Type:           kind, Reason: reason, Message: truncateMessage(message),
+		ObjectMeta:     metav1.ObjectMeta{Namespace: cmp.Or(object.Namespace, metav1.NamespaceDefault), Name: name},
+		InvolvedObject: object, Type: kind, Reason: reason, Message: printable.Shorten(message, maxMessage),
 		FirstTimestamp: metav1.NewTime(timestamp), LastTimestamp: metav1.NewTime(timestamp), Count: 1,
 		Source: r.source, ReportingController: r.source.Component, ReportingInstance: r.source.Host,
 	}}
@@ -156,15 +168,6 @@ func (r *Recorder) Record(pod attachment.Pod, warning bool, reason, message stri
 		default:
 		}
 	}
-}
-
-// truncateMessage returns what of the message an event can have.
-func truncateMessage(message string) string {
-	const ellipsis = " ..."
-	if len(message) <= maxMessage {
-		return message
-	}
-	return strings.ToValidUTF8(message[:maxMessage-len(ellipsis)], "") + ellipsis
 }
 
 // Run writes events until ctx ends. Events that wait then are lost: nobody waits for the API at the end.
@@ -204,14 +207,11 @@ func (r *Recorder) deliver(ctx context.Context, q *queued) {
 // write asks for the pod, and writes the event if the pod lives. The result counts if there is no error.
 func (r *Recorder) write(ctx context.Context, q *queued) (result string, err error) {
 	if q.correlated == nil {
-		if err := r.limiter.Wait(ctx); err != nil {
-			return "", err
-		}
-		switch lives, err := r.client.podExists(ctx, q.pod); {
-		case apierrors.IsNotFound(err), err == nil && !lives:
-			return podGone, nil
+		switch lives, err := r.podLives(ctx, q.pod); {
 		case err != nil:
 			return "", err
+		case !lives:
+			return podGone, nil
 		}
 		// Only now: an event that is not written is not to be counted with those that come again.
 		if q.correlated, err = r.correlator.EventCorrelate(q.event); err != nil {
@@ -225,6 +225,21 @@ func (r *Recorder) write(ctx context.Context, q *queued) (result string, err err
 		return "", err
 	}
 	return r.writeCorrelated(ctx, q.correlated)
+}
+
+// podLives asks for the pod. An event on another object is written whatever became of the object.
+func (r *Recorder) podLives(ctx context.Context, pod attachment.Pod) (bool, error) {
+	if pod == (attachment.Pod{}) {
+		return true, nil
+	}
+	if err := r.limiter.Wait(ctx); err != nil {
+		return false, err
+	}
+	lives, err := r.client.podExists(ctx, pod)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return lives, err
 }
 
 // writeCorrelated writes what the correlator made of an event.
@@ -273,7 +288,7 @@ func (r *Recorder) answered(result string, err error) {
 	r.outage.answered(nil)
 	if err != nil {
 		if result = refused; !r.refusing {
-			r.log.Warn("the Kubernetes API refuses an event on a pod", "error", printable.Joined(err))
+			r.log.Warn("the Kubernetes API refuses an event", "error", printable.Joined(err))
 		}
 	}
 	r.refusing = err != nil

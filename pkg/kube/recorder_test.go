@@ -34,9 +34,9 @@ func TestAnswers(t *testing.T) {
 		"it is restarted":             {[]int{503, 500, 0}, []string{get, get, get, post}, sent, `does not answer.*503"\n.*answers again`},
 		"the token is over":           {[]int{401}, []string{get, get, post}, sent, `does not answer.*401"\n.*answers again`},
 		"too many requests":           {[]int{0, 429}, []string{get, post, post}, sent, `does not answer.*429"\n.*answers again`},
-		"pods must not be looked at":  {[]int{403}, []string{get}, refused, `^\S+ level=WARN msg="the Kubernetes API refuses an event on a pod" error="no, because 403"\n$`},
-		"events must not be written":  {[]int{0, 403}, []string{get, post}, refused, `refuses an event on a pod" error="no, because 403"`},
-		"the API does not like it":    {[]int{0, 422}, []string{get, post}, refused, `refuses an event on a pod" error="no, because 422"`},
+		"pods must not be looked at":  {[]int{403}, []string{get}, refused, `^\S+ level=WARN msg="the Kubernetes API refuses an event" error="no, because 403"\n$`},
+		"events must not be written":  {[]int{0, 403}, []string{get, post}, refused, `refuses an event" error="no, because 403"`},
+		"the API does not like it":    {[]int{0, 422}, []string{get, post}, refused, `refuses an event" error="no, because 422"`},
 		"it is not to be found twice": {[]int{500, 404}, []string{get, get}, podGone, `does not answer.*500"\n.*answers again`},
 	} {
 		t.Run(name, func(t *testing.T) {

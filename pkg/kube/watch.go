@@ -21,8 +21,10 @@ func newPodWatch(client metadata.Interface, node string, log *slog.Logger) *podW
 	}
 	// The selector is the one that a kubelet's credentials allow.
 	selector := fields.OneTermEqualSelector("spec.nodeName", node).String()
+	api := client.Resource(corev1.SchemeGroupVersion.WithResource(pods.Resource))
+	source := o.listWatch(listing(api.List), api.Watch, func(o *metav1.ListOptions) { o.FieldSelector = selector })
 	trim := func(o any) (any, error) { return trimPodMetadata(o), nil }
-	return &podWatch{o.newInformer(client, pods, func(o *metav1.ListOptions) { o.FieldSelector = selector }, trim)}
+	return &podWatch{o.start(cache.NewSharedIndexInformer(source, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{}), trim)}
 }
 
 // pod returns what was last seen of a pod, nil for nothing. It belongs to the watch, and is not to be changed.

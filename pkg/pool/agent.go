@@ -36,8 +36,11 @@ type Agent interface {
 
 // Demand is a network that needs addresses.
 type Demand struct {
-	Network string   `json:"network"`
-	Pools   []string `json:"pools"`
+	Network string `json:"network"`
+	// Pools are names and Choices.
+	Pools []string `json:"pools"`
+	// Probes says that the attachment can probe for an address before it uses it.
+	Probes bool `json:"probes,omitempty"`
 }
 
 // Acquisition is the pod of an owner that is about to get an address.
@@ -53,6 +56,8 @@ type Acquisition struct {
 	Retain time.Duration `json:"retain,omitempty"`
 	// Siblings are the UIDs of the pods from which the owner's virtual machine can migrate to this one.
 	Siblings []string `json:"siblings,omitempty"`
+	// Roam says that the owner gets another address where the pool of its address does not select the node.
+	Roam bool `json:"roam,omitempty"`
 }
 
 // ClaimName returns the name of the owner's claim.

@@ -12,12 +12,12 @@ import (
 // ownersOf says who has each address of a block: the store, "" for nobody, "-" for an address that is never given. Of a fenced
 // party it is known by the second.
 func ownersOf(b Block) (stores []string, fenced []bool) {
-	for i := range len(b.Spec.Addresses) {
+	for i := range len(b.Status.Addresses) {
 		h, is := b.HolderOf(i)
 		switch {
 		case is:
 			stores = append(stores, h.Store)
-		case b.Spec.Addresses[i] == Excluded:
+		case b.Status.Addresses[i] == Excluded:
 			stores = append(stores, "-")
 		default:
 			stores = append(stores, "")
@@ -30,7 +30,7 @@ func ownersOf(b Block) (stores []string, fenced []bool) {
 // drawStep draws one step of one party. may says which changes of an address's owner it allows.
 func drawStep(t *rapid.T, b Block, parties []Party) (_ Block, what string, may func(i int, from, to string, fenced bool) bool) {
 	me := rapid.SampledFrom(parties).Draw(t, "party")
-	offsets := rapid.SliceOfNDistinct(rapid.IntRange(0, len(b.Spec.Addresses)-1), 0, 4, func(i int) int { return i }).Draw(t, "addresses")
+	offsets := rapid.SliceOfNDistinct(rapid.IntRange(0, len(b.Status.Addresses)-1), 0, 4, func(i int) int { return i }).Draw(t, "addresses")
 	mine := func(i int, from, _ string, fenced bool) bool {
 		return from == me.Store && !fenced && slices.Contains(offsets, i)
 	}
@@ -47,14 +47,14 @@ func drawStep(t *rapid.T, b Block, parties []Party) (_ Block, what string, may f
 	case "ask":
 		w := Want{Party: me, Count: rapid.IntRange(0, 3).Draw(t, "count")}
 		if rapid.Bool().Draw(t, "an owner's") {
-			w = Want{Party: me, Address: b.Address(rapid.IntRange(0, len(b.Spec.Addresses)-1).Draw(t, "wanted")), Claim: rapid.SampledFrom([]string{"claim", ""}).Draw(t, "claim")}
+			w = Want{Party: me, Address: b.Address(rapid.IntRange(0, len(b.Status.Addresses)-1).Draw(t, "wanted")), Claim: rapid.SampledFrom([]string{"claim", ""}).Draw(t, "claim")}
 		}
 		return b.Request(w), what, never
 	case "give back":
 		if h, is := b.Holder(me); is && h.Fenced != "" {
 			return b, what, never // Who is fenced has nothing to give back: Settle knows that.
 		}
-		return b.Release(me, offsets), what, mine
+		return b.Release(me, offsets, nil), what, mine
 	case "pass on":
 		to := rapid.SampledFrom(parties).Filter(func(p Party) bool { return !p.SameParty(me) }).Draw(t, "to")
 		return b.HandOver(me, offsets, to), what, mine
@@ -62,7 +62,7 @@ func drawStep(t *rapid.T, b Block, parties []Party) (_ Block, what string, may f
 		b, _ := b.Fence(me.SameParty, "proof")
 		return b, what, never
 	case "leave":
-		return b.Unfence(me), what, func(_ int, from, to string, fenced bool) bool { return from == me.Store && fenced && to == "" }
+		return b.Unfence(me, nil), what, func(_ int, from, to string, fenced bool) bool { return from == me.Store && fenced && to == "" }
 	case "confirm":
 		b, _ := b.Confirm(me, rapid.SampledFrom([]string{"boot-1", "boot-2"}).Draw(t, "boot"))
 		return b, what, never
@@ -71,11 +71,14 @@ func drawStep(t *rapid.T, b Block, parties []Party) (_ Block, what string, may f
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, changed, remove := g.Mark(offsets).ReleaseMarked(b, me)
-	if remove && !b.Unused() || remove && !changed {
-		t.Fatalf("%s is to be deleted", blockText(b))
+	if b.IsFenced(me) {
+		what = "leave"
 	}
-	return b, what, mine
+	o, err := Reconcile(b, g.Mark(offsets), localOf(me))
+	if err != nil || o.Delete && (!o.Block.Unused() || !o.Write) {
+		t.Fatalf("%s is to be deleted: %v", blockText(o.Block), err)
+	}
+	return o.Block, what, func(_ int, from, to string, fenced bool) bool { return from == me.Store && (!fenced || to == "") }
 }
 
 // TestAnySteps draws steps of several parties on one block. It stays a block that Check accepts. An address changes its owner
@@ -118,15 +121,15 @@ func checkStep(t *rapid.T, what string, was, is Block, may func(i int, from, to 
 			t.Fatalf("%s makes %s of %s: address %d", what, blockText(is), blockText(was), i)
 		}
 		h, _ := is.HolderOf(i)
-		if h.Fenced != "" || fenced[i] && to[i] != "" && !slices.Contains(is.Spec.Unproven, is.Address(i)) {
+		if h.Fenced != "" || fenced[i] && to[i] != "" && !slices.Contains(is.Status.Unproven, is.Address(i)) {
 			t.Fatalf("%s makes %s of %s: the new owner of address %d is fenced, or need not probe", what, blockText(is), blockText(was), i)
 		}
 	}
-	if moved && is.Spec.Epoch <= was.Spec.Epoch || is.Spec.Epoch < was.Spec.Epoch {
-		t.Fatalf("%s makes %s of %s: the epoch is %d, and was %d", what, blockText(is), blockText(was), is.Spec.Epoch, was.Spec.Epoch)
+	if moved && is.Status.Epoch <= was.Status.Epoch || is.Status.Epoch < was.Status.Epoch {
+		t.Fatalf("%s makes %s of %s: the epoch is %d, and was %d", what, blockText(is), blockText(was), is.Status.Epoch, was.Status.Epoch)
 	}
-	for _, h := range is.Spec.Holders {
-		if h.Fenced == "" && !strings.Contains(is.Spec.Addresses, h.ID) {
+	for _, h := range is.Status.Holders {
+		if h.Fenced == "" && !strings.Contains(is.Status.Addresses, h.ID) {
 			t.Fatalf("%s makes %s of %s: node %s has nothing, and stays", what, blockText(is), blockText(was), h.Node)
 		}
 	}
@@ -136,7 +139,7 @@ func checkStep(t *rapid.T, what string, was, is Block, may func(i int, from, to 
 // checkOwners checks that what the grants of all parties give are different addresses.
 func checkOwners(t *rapid.T, b Block) {
 	gives := map[int]string{}
-	for _, h := range b.Spec.Holders {
+	for _, h := range b.Status.Holders {
 		g, lost, err := Grant{}.Adopt(b, h.Party)
 		if err != nil || len(lost) > 0 {
 			t.Fatalf("Adopt = %v, %v", lost, err)
@@ -146,7 +149,7 @@ func checkOwners(t *rapid.T, b Block) {
 				t.Fatalf("%s: nodes %s and %s give address %d", blockText(b), other, h.Node, i)
 			}
 			gives[i] = h.Node
-			if _, probe := g.Assignable(i); probe != slices.Contains(b.Spec.Unproven, b.Address(i)) {
+			if _, probe := g.Assignable(i); probe != slices.Contains(b.Status.Unproven, b.Address(i)) {
 				t.Fatalf("%s: node %s gives address %d, with a probe: %t", blockText(b), h.Node, i, probe)
 			}
 		}

@@ -23,13 +23,13 @@ func checkAdopted(t *rapid.T, was, is Grant, b Block, me Party, lost []int, err 
 			t.Fatalf("%s of another block: %s, %v", was.Addresses, is.Addresses, err)
 		}
 		return
-	case was.Block == b.Metadata.UID && b.Spec.Epoch < was.Epoch:
+	case was.Block == b.Metadata.UID && b.Status.Epoch < was.Epoch:
 		if !errors.Is(err, ErrStale) || is != was {
-			t.Fatalf("%s in epoch %d, and a block in epoch %d: %s, %v", was.Addresses, was.Epoch, b.Spec.Epoch, is.Addresses, err)
+			t.Fatalf("%s in epoch %d, and a block in epoch %d: %s, %v", was.Addresses, was.Epoch, b.Status.Epoch, is.Addresses, err)
 		}
 		return
-	case err != nil || is.Epoch != b.Spec.Epoch || is.Block != b.Metadata.UID:
-		t.Fatalf("%+v of epoch %d of %s: %v", is, b.Spec.Epoch, b.Metadata.UID, err)
+	case err != nil || is.Epoch != b.Status.Epoch || is.Block != b.Metadata.UID:
+		t.Fatalf("%+v of epoch %d of %s: %v", is, b.Status.Epoch, b.Metadata.UID, err)
 	}
 	for i := range is.Addresses {
 		before := byte(NotGranted)
@@ -42,7 +42,7 @@ func checkAdopted(t *rapid.T, was, is Grant, b Block, me Party, lost []int, err 
 			want = NotGranted
 		case before == Marked:
 			want = Marked
-		case slices.Contains(b.Spec.Unproven, b.Address(i)):
+		case slices.Contains(b.Status.Unproven, b.Address(i)):
 			want = GrantedUnproven
 		}
 		gone := want == NotGranted && (before == GrantedMark || before == GrantedUnproven)
@@ -103,19 +103,19 @@ func TestOneEpochHasOneOwnerEach(t *testing.T) {
 		b.Metadata.UID = "uid"
 		gives := func(b Block) (all string) {
 			for _, p := range parties {
-				for i := range len(b.Spec.Addresses) {
+				for i := range len(b.Status.Addresses) {
 					all += fmt.Sprint(b.HeldBy(p, i), " ")
 				}
 			}
 			return all
 		}
-		of := map[int64]string{b.Spec.Epoch: gives(b)}
+		of := map[int64]string{b.Status.Epoch: gives(b)}
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			next, what, _ := drawStep(t, b, parties)
-			if was, known := of[next.Spec.Epoch]; known && was != gives(next) {
-				t.Fatalf("%s makes %s of %s, in the same epoch %d", what, blockText(next), blockText(b), next.Spec.Epoch)
+			if was, known := of[next.Status.Epoch]; known && was != gives(next) {
+				t.Fatalf("%s makes %s of %s, in the same epoch %d", what, blockText(next), blockText(b), next.Status.Epoch)
 			}
-			of[next.Spec.Epoch], b = gives(next), next
+			of[next.Status.Epoch], b = gives(next), next
 		}
 	})
 }

@@ -34,7 +34,7 @@ func IgnoreChanged(err error) error {
 type API interface {
 	Pool(ctx context.Context, name string) (Pool, error)
 	Pools(ctx context.Context) ([]Pool, error)
-	// UpdatePool changes the finalizers and the recovery, UpdatePoolStatus the status.
+	// UpdatePool changes the finalizers, UpdatePoolStatus the status.
 	UpdatePool(ctx context.Context, p Pool) (Pool, error)
 	UpdatePoolStatus(ctx context.Context, p Pool) (Pool, error)
 
@@ -69,14 +69,34 @@ type Node struct {
 	// Ready says that its kubelet has answered lately. Boot is the boot that the kubelet has told last, empty for none.
 	Ready bool
 	Boot  string
+	// Labels are what pools select nodes by.
+	Labels map[string]string
+	// Deleted says that the API has no such object.
+	Deleted bool
 }
 
-// Change is a change of an object that a watch has seen. It only says where to look: a watch can be late.
-type Change struct {
-	// Pool is the name of a pool, Block that of a block. One of them is empty, or both.
-	Pool, Block string
-	// Version is the resource version of the block.
-	Version string
-	// APIDown says that the API has stopped answering the watch. The rest is empty.
-	APIDown bool
+// DrainLabel is the label of a node that gives back all that no pod has, and takes nothing new. "false" is as no label.
+const DrainLabel = Group + "/drained"
+
+// LeaveReason says why the node gives back all that no pod has, empty if it stays.
+func (n Node) LeaveReason() string {
+	if value, drained := n.Labels[DrainLabel]; drained && value != "false" {
+		return "the node is drained: it has the label " + DrainLabel + ", which kubectl relink drain --undo removes"
+	}
+	if n.Deleted {
+		return "the Kubernetes API has no such Node"
+	}
+	return ""
+}
+
+// Handler is told what the watches of the API see. It only says where to look: a watch can be late. Its functions return at once, and change
+// nothing of what they get.
+type Handler struct {
+	// PoolChanged and BlockChanged get the object before and after the change: nil before it was made, and after its end.
+	PoolChanged  func(before, after *Pool)
+	BlockChanged func(before, after *Block)
+	// NodeChanged gets the node of the agent as it is, and as it was if it is deleted.
+	NodeChanged func(n Node)
+	// APIDown says that the API has stopped answering a watch, or has ended it before its time.
+	APIDown func()
 }

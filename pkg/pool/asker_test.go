@@ -14,11 +14,11 @@ func TestTheLastWhoAsksForAnAddressGetsIt(t *testing.T) {
 		b = b.Request(Want{Party: of(name), Address: addr("10.3.0.2"), Claim: "claim"})
 	}
 	b = b.Request(Want{Party: of("n4"), Address: addr("10.3.0.3"), Claim: "claim"}).Request(Want{Party: of("n5"), Count: 1})
-	b = b.Release(of("n1"), []int{2})
+	b = b.Release(of("n1"), []int{2}, nil)
 	if h, _ := b.HolderOf(2); h.Node != "n4" {
 		t.Errorf("%s has it", h.Node)
 	}
-	if len(b.Spec.Want) != 4 || b.Spec.Want[0].Node != "n2" || b.Spec.Want[1].Node != "n3" {
-		t.Errorf("they ask: %+v", b.Spec.Want)
+	if len(b.Status.Want) != 4 || b.Status.Want[0].Node != "n2" || b.Status.Want[1].Node != "n3" {
+		t.Errorf("they ask: %+v", b.Status.Want)
 	}
 }

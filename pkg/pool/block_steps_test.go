@@ -12,15 +12,15 @@ func checkUnchanged(t *testing.T, name string, before, was, is Block) {
 	if err := is.Check(); err != nil {
 		t.Errorf("%s: %v", name, err)
 	}
-	if is.Spec.Addresses != was.Spec.Addresses && is.Spec.Epoch <= was.Spec.Epoch || is.Spec.Epoch < was.Spec.Epoch {
-		t.Errorf("%s: the epoch is %d for %s, and was %d for %s", name, is.Spec.Epoch, is.Spec.Addresses, was.Spec.Epoch, was.Spec.Addresses)
+	if is.Status.Addresses != was.Status.Addresses && is.Status.Epoch <= was.Status.Epoch || is.Status.Epoch < was.Status.Epoch {
+		t.Errorf("%s: the epoch is %d for %s, and was %d for %s", name, is.Status.Epoch, is.Status.Addresses, was.Status.Epoch, was.Status.Addresses)
 	}
-	for _, h := range is.Spec.Holders {
+	for _, h := range is.Status.Holders {
 		if _, has := is.Metadata.Labels[NodeLabel(h.Node)]; !has {
 			t.Errorf("%s: node %s is a holder, and does not find the block by its label", name, h.Node)
 		}
 	}
-	for _, w := range is.Spec.Want {
+	for _, w := range is.Status.Want {
 		if _, has := is.Metadata.Labels[NodeLabel(w.Node)]; !has {
 			t.Errorf("%s: node %s wants something, and does not find the block by its label", name, w.Node)
 		}
@@ -52,7 +52,7 @@ func TestTake(t *testing.T) {
 		"nothing of another's as a fenced node": {blockOf("AB", "me!", "a!"), []int{1}, "AB, A=me!, B=a!", 0},
 		"what it asked for is done":             {blockOf(".A", "a").wanted(oneOf("me", "10.3.0.10"), oneOf("me", "10.3.0.11"), oneOf("b", "10.3.0.10")), []int{0}, "BA, A=a, B=me, me wants 1 for claim, b wants 0 for claim", 1},
 		"what it asked for of any kind stays":   {blockOf(".A", "a").wanted(anyOf("me", 2)), []int{0}, "BA, A=a, B=me, me wants 2 any", 1},
-		"the letter of who has left":            {blockOf("B.", "me", "a").Release(partyOf("me"), nil), []int{1}, "BA, B=a, A=me", 1},
+		"the letter of who has left":            {blockOf("B.", "me", "a").Release(partyOf("me"), nil, nil), []int{1}, "BA, B=a, A=me", 1},
 	} {
 		before := test.b.clone()
 		is, n := test.b.Take(partyOf("me"), test.offsets)
@@ -71,19 +71,19 @@ func TestNoLetterIsLeft(t *testing.T) {
 	}
 	names[63] += "!"
 	b := blockOf(letters[:63]+".", names...)
-	if is, n := b.Take(partyOf("me"), []int{63}); n != 0 || is.Spec.Addresses != b.Spec.Addresses {
+	if is, n := b.Take(partyOf("me"), []int{63}); n != 0 || is.Status.Addresses != b.Status.Addresses {
 		t.Errorf("Take = %s, %d, want nothing", blockText(is), n)
 	}
 	for what, is := range map[string]Block{
-		"GiveBack": b.wanted(anyOf("me", 1)).Release(partyOf("node-B"), []int{1}),
+		"GiveBack": b.wanted(anyOf("me", 1)).Release(partyOf("node-B"), []int{1}, nil),
 		"GiveTo":   b.HandOver(partyOf("node-B"), []int{1}, partyOf("me")),
 	} {
-		if want := "A." + letters[2:63] + "."; is.Spec.Addresses != want || is.Check() != nil {
+		if want := "A." + letters[2:63] + "."; is.Status.Addresses != want || is.Check() != nil {
 			t.Errorf("%s = %s, %v, want %s", what, blockText(is), is.Check(), want)
 		}
 	}
 	b, _ = b.Fence(func(p Party) bool { return p.Node == "node-A" }, "proof")
-	if is, n := b.Release(partyOf("node-B"), []int{1}).Take(partyOf("me"), []int{0}); n != 1 || !is.HeldBy(partyOf("me"), 0) || is.Check() != nil {
+	if is, n := b.Release(partyOf("node-B"), []int{1}, nil).Take(partyOf("me"), []int{0}); n != 1 || !is.HeldBy(partyOf("me"), 0) || is.Check() != nil {
 		t.Errorf("Take = %s, %d, want the letter of a node that has left", blockText(is), n)
 	}
 }
@@ -104,8 +104,8 @@ func TestAsk(t *testing.T) {
 	} {
 		before := b.clone()
 		is := b.Request(test.w)
-		if blockText(is) != test.want || is.Spec.Epoch != b.Spec.Epoch {
-			t.Errorf("%s: Ask = %s in epoch %d, want %s in epoch %d", name, blockText(is), is.Spec.Epoch, test.want, b.Spec.Epoch)
+		if blockText(is) != test.want || is.Status.Epoch != b.Status.Epoch {
+			t.Errorf("%s: Ask = %s in epoch %d, want %s in epoch %d", name, blockText(is), is.Status.Epoch, test.want, b.Status.Epoch)
 		}
 		checkUnchanged(t, name, before, b, is)
 	}
@@ -133,7 +133,7 @@ func TestGiveBack(t *testing.T) {
 		"all, and another one's want is not his": {blockOf("AA", "me").wanted(anyOf("a", 9)), []int{0, 1}, "BB, B=a, a wants 7 any"},
 	} {
 		before := test.b.clone()
-		is := test.b.Release(partyOf("me"), test.offsets)
+		is := test.b.Release(partyOf("me"), test.offsets, nil)
 		if blockText(is) != test.want {
 			t.Errorf("%s: GiveBack = %s, want %s", name, blockText(is), test.want)
 		}
@@ -185,8 +185,8 @@ func TestFence(t *testing.T) {
 			t.Errorf("%s: the proof is %q", name, h.Fenced)
 		}
 		_, held := test.b.Holder(partyOf("dead"))
-		if grown := is.Spec.Epoch > test.b.Spec.Epoch; grown != (held && changed) {
-			t.Errorf("%s: the epoch is %d, and was %d", name, is.Spec.Epoch, test.b.Spec.Epoch)
+		if grown := is.Status.Epoch > test.b.Status.Epoch; grown != (held && changed) {
+			t.Errorf("%s: the epoch is %d, and was %d", name, is.Status.Epoch, test.b.Status.Epoch)
 		}
 		checkUnchanged(t, name, before, test.b, is)
 	}
@@ -206,7 +206,7 @@ func TestLeave(t *testing.T) {
 		"what it wants stays":         {blockOf("A", "me!").wanted(anyOf("me", 1)), "., me wants 1 any"},
 	} {
 		before := test.b.clone()
-		is := test.b.Unfence(partyOf("me"))
+		is := test.b.Unfence(partyOf("me"), nil)
 		if blockText(is) != test.want {
 			t.Errorf("%s: Leave = %s, want %s", name, blockText(is), test.want)
 		}
@@ -231,7 +231,7 @@ func TestConfirm(t *testing.T) {
 		if changed != test.changed || held && (h.Boot == test.boot) != (changed || test.boot == "boot") {
 			t.Errorf("%s: Confirm has the boot %q, %t, want %t", name, h.Boot, changed, test.changed)
 		}
-		if blockText(is) != blockText(before) || is.Spec.Epoch != before.Spec.Epoch {
+		if blockText(is) != blockText(before) || is.Status.Epoch != before.Status.Epoch {
 			t.Errorf("%s: Confirm = %s, want %s", name, blockText(is), blockText(before))
 		}
 		if a, other := is.Holder(partyOf("a")); other && a.Boot != "boot" {

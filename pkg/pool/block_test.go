@@ -20,14 +20,14 @@ func partyOf(name string) Party {
 func blockOf(addresses string, holders ...string) Block {
 	first := addr("10.3.0.10")
 	b := Block{Metadata: Meta{Name: "p-0", UID: "uid-1", ResourceVersion: "7"}, Spec: BlockSpec{
-		Pool: "p", PoolUID: "u", First: first, Last: plus(first, int64(len(addresses)-1)), Epoch: 10, Addresses: addresses,
-	}}
+		Pool: "p", PoolUID: "u", First: first, Last: plus(first, int64(len(addresses)-1)),
+	}, Status: BlockStatus{Epoch: 10, Addresses: addresses}}
 	for i, name := range holders {
 		h := Holder{ID: letters[i : i+1], Party: partyOf(strings.Trim(name, "!")), Epoch: 1, Boot: "boot"}
 		if strings.HasSuffix(name, "!") {
 			h.Fenced = "proof"
 		}
-		b.Spec.Holders = append(b.Spec.Holders, h)
+		b.Status.Holders = append(b.Status.Holders, h)
 	}
 	b.setLabels()
 	return b
@@ -36,14 +36,14 @@ func blockOf(addresses string, holders ...string) Block {
 // unproven is the block with those addresses unproven.
 func (b Block) unproven(offsets ...int) Block {
 	for _, i := range offsets {
-		b.Spec.Unproven = append(b.Spec.Unproven, b.Address(i))
+		b.Status.Unproven = append(b.Status.Unproven, b.Address(i))
 	}
 	return b
 }
 
 // wanted is the block with what the nodes want of it: n any addresses, or that with the offset for a claim.
 func (b Block) wanted(wants ...Want) Block {
-	b.Spec.Want = append(b.Spec.Want, wants...)
+	b.Status.Want = append(b.Status.Want, wants...)
 	b.setLabels()
 	return b
 }
@@ -56,15 +56,15 @@ func oneOf(name, address string) Want {
 
 // blockText is all that counts of a block, in few words.
 func blockText(b Block) string {
-	words := []string{b.Spec.Addresses}
-	for _, h := range b.Spec.Holders {
+	words := []string{b.Status.Addresses}
+	for _, h := range b.Status.Holders {
 		fenced := strings.Repeat("!", min(1, len(h.Fenced)))
 		words = append(words, h.ID+"="+h.Node+fenced)
 	}
-	for _, a := range b.Spec.Unproven {
+	for _, a := range b.Status.Unproven {
 		words = append(words, fmt.Sprintf("unproven %d", b.Offset(a)))
 	}
-	for _, w := range b.Spec.Want {
+	for _, w := range b.Status.Want {
 		if w.Address.IsValid() {
 			words = append(words, fmt.Sprintf("%s wants %d for %s", w.Node, b.Offset(w.Address), w.Claim))
 		} else {
@@ -84,8 +84,8 @@ func TestNewBlockIsAllOfItsMaker(t *testing.T) {
 		if !ok || blockText(b) != want || b.Check() != nil {
 			t.Errorf("NewBlock(%d) = %s, %t, %v, want %s", index, blockText(b), ok, b.Check(), want)
 		}
-		s := b.Spec
-		if b.Metadata.Name != BlockName("p", index) || s.Index != index || s.PoolUID != "u" || s.Node != "a" || s.Epoch != 1 || s.Holders[0].Boot != "boot-1" || s.Holders[0].Epoch != 1 {
+		spec, s := b.Spec, b.Status
+		if b.Metadata.Name != BlockName("p", index) || spec.Index != index || spec.PoolUID != "u" || spec.Node != "a" || s.Epoch != 1 || s.Holders[0].Boot != "boot-1" || s.Holders[0].Epoch != 1 {
 			t.Errorf("NewBlock(%d) = %+v", index, b)
 		}
 		if _, has := b.Metadata.Labels[NodeLabel("a")]; !has || b.Metadata.Labels[PoolLabel] != "p" {
@@ -123,7 +123,7 @@ func TestNewBlockOfSomeAddresses(t *testing.T) {
 		if ok != (test.want != "") || ok && (blockText(b) != test.want || b.Check() != nil) {
 			t.Errorf("%s: NewBlockOf = %s, %t, %v, want %s", name, blockText(b), ok, b.Check(), test.want)
 		}
-		if _, has := b.Metadata.Labels[NodeLabel("a")]; ok && (!has || b.Spec.Node != "a" || b.Spec.Holders[0].Boot != "boot-1") {
+		if _, has := b.Metadata.Labels[NodeLabel("a")]; ok && (!has || b.Spec.Node != "a" || b.Status.Holders[0].Boot != "boot-1") {
 			t.Errorf("%s: NewBlockOf = %+v", name, b)
 		}
 	}
@@ -152,8 +152,8 @@ func TestNewBlockOfAny(t *testing.T) {
 			case slices.Contains(all, a):
 				want, has = letters[0], has+1
 			}
-			if b.Spec.Addresses[i] != want {
-				t.Fatalf("%s: %s is %q, want %q", blockText(b), a, b.Spec.Addresses[i], want)
+			if b.Status.Addresses[i] != want {
+				t.Fatalf("%s: %s is %q, want %q", blockText(b), a, b.Status.Addresses[i], want)
 			}
 		}
 		if ok != (has > 0) {
@@ -181,32 +181,32 @@ func TestCheckOfHostileBlocks(t *testing.T) {
 		want string
 	}{
 		"as relink writes it":       {change(func(*Block) {}), ""},
-		"a want of an address away": {change(func(b *Block) { b.Spec.Want[0].Address = addr("10.3.0.14") }), ""},
+		"a want of an address away": {change(func(b *Block) { b.Status.Want[0].Address = addr("10.3.0.14") }), ""},
 		"of another pool":           {change(func(b *Block) { b.Spec.Pool = "q" }), "its spec is of q-0"},
 		"of another index":          {change(func(b *Block) { b.Spec.Index = 1 }), "its spec is of p-1"},
 		"a negative index":          {change(func(b *Block) { b.Spec.Index, b.Metadata.Name = -1, "p--1" }), "index -1, epoch 10"},
-		"no epoch":                  {change(func(b *Block) { b.Spec.Epoch = 0 }), "index 0, epoch 0"},
-		"the last epoch":            {change(func(b *Block) { b.Spec.Epoch = maxEpoch + 1 }), "epoch 4000000000000000001"},
-		"no addresses":              {change(func(b *Block) { b.Spec.Addresses = "" }), "it has 0 characters for the addresses 10.3.0.10-10.3.0.13"},
-		"too few characters":        {change(func(b *Block) { b.Spec.Addresses = "AB." }), "it has 3 characters for the addresses 10.3.0.10-10.3.0.13"},
-		"too many characters":       {change(func(b *Block) { b.Spec.Addresses = "AB.--" }), "it has 5 characters for the addresses 10.3.0.10-10.3.0.13"},
+		"no epoch":                  {change(func(b *Block) { b.Status.Epoch = 0 }), "index 0, epoch 0"},
+		"the last epoch":            {change(func(b *Block) { b.Status.Epoch = maxEpoch + 1 }), "epoch 4000000000000000001"},
+		"no addresses":              {change(func(b *Block) { b.Status.Addresses = "" }), "it has 0 characters for the addresses 10.3.0.10-10.3.0.13"},
+		"too few characters":        {change(func(b *Block) { b.Status.Addresses = "AB." }), "it has 3 characters for the addresses 10.3.0.10-10.3.0.13"},
+		"too many characters":       {change(func(b *Block) { b.Status.Addresses = "AB.--" }), "it has 5 characters for the addresses 10.3.0.10-10.3.0.13"},
 		"too large":                 {blockOf(strings.Repeat("A", MaxBlockSize+1), "a"), "it has 65 characters for the addresses 10.3.0.10-10.3.0.74"},
 		"no first address":          {change(func(b *Block) { b.Spec.First = netip.Addr{} }), "it has 4 characters for the addresses"},
 		"beyond the last address":   {change(func(b *Block) { b.Spec.First = addr("255.255.255.254") }), "it has 4 characters for the addresses 255.255.255.254-10.3.0.13"},
 		"a zone":                    {change(func(b *Block) { b.Spec.First, b.Spec.Last = addr("fe80::1%eth0"), addr("fe80::4") }), "it has 4 characters for the addresses fe80::1%eth0-fe80::4"},
 		"IPv4 in IPv6":              {change(func(b *Block) { b.Spec.First, b.Spec.Last = addr("::ffff:10.3.0.1"), addr("::ffff:10.3.0.4") }), "it has 4 characters for the addresses ::ffff:10.3.0.1-::ffff:10.3.0.4"},
 		"of two families":           {change(func(b *Block) { b.Spec.Last = addr("::4") }), "it has 4 characters for the addresses 10.3.0.10-::4"},
-		"a character of nobody":     {change(func(b *Block) { b.Spec.Addresses = "ABC-" }), `10.3.0.12 is of "C", who is no holder`},
-		"characters beyond ASCII":   {change(func(b *Block) { b.Spec.Addresses = "ABé" }), `10.3.0.12 is of "\xc3", who is no holder`},
-		"a holder without an ID":    {change(func(b *Block) { b.Spec.Holders[1].ID = "" }), `holder "" of node b`},
-		"a holder that is nobody":   {change(func(b *Block) { b.Spec.Holders[1].ID = "." }), `holder "." of node b`},
-		"a holder that is never":    {change(func(b *Block) { b.Spec.Holders[1].ID = "-" }), `holder "-" of node b`},
-		"a holder with two letters": {change(func(b *Block) { b.Spec.Holders[1].ID = "BC" }), `holder "BC" of node b`},
-		"two holders with a letter": {change(func(b *Block) { b.Spec.Holders[1].ID = "A" }), `holder "A" of node b`},
-		"a holder twice":            {change(func(b *Block) { b.Spec.Holders[1].Store = "store-a" }), `holder "B" of node b`},
-		"a holder without a store":  {change(func(b *Block) { b.Spec.Holders[1].Store = "" }), `holder "B" of node b`},
-		"a want without a store":    {change(func(b *Block) { b.Spec.Want[0].Store = "" }), "node c wants 1 of it"},
-		"a want of less than none":  {change(func(b *Block) { b.Spec.Want[0].Count = -1 }), "node c wants -1 of it"},
+		"a character of nobody":     {change(func(b *Block) { b.Status.Addresses = "ABC-" }), `10.3.0.12 is of "C", who is no holder`},
+		"characters beyond ASCII":   {change(func(b *Block) { b.Status.Addresses = "ABé" }), `10.3.0.12 is of "\xc3", who is no holder`},
+		"a holder without an ID":    {change(func(b *Block) { b.Status.Holders[1].ID = "" }), `holder "" of node b`},
+		"a holder that is nobody":   {change(func(b *Block) { b.Status.Holders[1].ID = "." }), `holder "." of node b`},
+		"a holder that is never":    {change(func(b *Block) { b.Status.Holders[1].ID = "-" }), `holder "-" of node b`},
+		"a holder with two letters": {change(func(b *Block) { b.Status.Holders[1].ID = "BC" }), `holder "BC" of node b`},
+		"two holders with a letter": {change(func(b *Block) { b.Status.Holders[1].ID = "A" }), `holder "A" of node b`},
+		"a holder twice":            {change(func(b *Block) { b.Status.Holders[1].Store = "store-a" }), `holder "B" of node b`},
+		"a holder without a store":  {change(func(b *Block) { b.Status.Holders[1].Store = "" }), `holder "B" of node b`},
+		"a want without a store":    {change(func(b *Block) { b.Status.Want[0].Store = "" }), "node c wants 1 of it"},
+		"a want of less than none":  {change(func(b *Block) { b.Status.Want[0].Count = -1 }), "node c wants -1 of it"},
 	} {
 		err := test.b.Check()
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {

@@ -13,13 +13,12 @@ import (
 // Claim is an AddressClaim: which address of a pool an owner has, so that the owner's next pod finds it on any node. Whose
 // the address is says the block alone.
 type Claim struct {
-	Metadata Meta      `json:"metadata"`
-	Spec     ClaimSpec `json:"spec"`
+	Metadata Meta        `json:"metadata"`
+	Spec     ClaimSpec   `json:"spec"`
+	Status   ClaimStatus `json:"status"`
 }
 
-// ClaimSpec is what is claimed, and by whom.
-//
-// +kubebuilder:validation:XValidation:rule="self.active.store == oldSelf.active.store || self.epoch > oldSelf.epoch",message="epoch must grow when the address moves to another store",fieldPath=".epoch"
+// ClaimSpec says who claims an address. It never changes.
 type ClaimSpec struct {
 	// Pool is the name of the AddressPool.
 	//
@@ -39,6 +38,12 @@ type ClaimSpec struct {
 	//
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="owner never changes: make another claim"
 	Owner attachment.Owner `json:"owner"`
+}
+
+// ClaimStatus says which address the owner has, and where. As in a [BlockStatus], one write makes both.
+//
+// +kubebuilder:validation:XValidation:rule="self.active.store == oldSelf.active.store || self.epoch > oldSelf.epoch",message="epoch must grow when the address moves to another store",fieldPath=".epoch"
+type ClaimStatus struct {
 	// Address is the owner's address.
 	//
 	// +kubebuilder:validation:Type=string
@@ -54,15 +59,6 @@ type ClaimSpec struct {
 	Epoch int64 `json:"epoch"`
 	// Active is where the owner's pod runs, or has run last.
 	Active Place `json:"active"`
-	// Target is where a virtual machine is about to go. Both have the address until the source ends.
-	//
-	// +optional
-	Target *Place `json:"target,omitempty"`
-	// Accepted is the UID of the target's pod, if the node with the address keeps it for this pod until it comes.
-	//
-	// +optional
-	// +kubebuilder:validation:MaxLength=128
-	Accepted string `json:"accepted,omitempty"`
 	// Retain is how long the address waits for the owner's next pod, such as 72h; empty for as long as the owner lives.
 	//
 	// +optional
@@ -71,9 +67,9 @@ type ClaimSpec struct {
 	Retain string `json:"retain,omitempty"`
 }
 
-// MovedTo returns the claim after another party has got the address. Nothing migrates any more then.
+// MovedTo returns the claim after another party has got the address.
 func (c Claim) MovedTo(active Place) Claim {
-	c.Spec.Epoch, c.Spec.Active, c.Spec.Target, c.Spec.Accepted = c.Spec.Epoch+1, active, nil, ""
+	c.Status.Epoch, c.Status.Active = c.Status.Epoch+1, active
 	return c
 }
 

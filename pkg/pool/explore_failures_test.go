@@ -1,52 +1,28 @@
 package pool
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 )
 
-// marks returns the markings of single addresses in the store. Nobody has a lease of such an address. The sticky one is marked
-// for another node if it is reserved for the owner, and none of its pods is here.
-func (m *model) marks(all []step, s *state, n, index int) []step {
-	h := &s.host[n]
-	g := h.grants[index]
-	for _, i := range g.Offsets(GrantedChars) {
-		l := *m.lease(h, index, i)
-		if l != noLease && m.broken != marksLeased && (!m.isWanted(h, n, index, i) || l != reserved && (l != ownerLease || m.broken != movesHeld)) {
-			continue
-		}
-		c := s.clone()
-		marked := g.Mark([]int{i})
-		if c.host[n].grants[index] = &marked; l == reserved {
-			*m.lease(&c.host[n], index, i) = noLease
-		}
-		if m.broken == forgetsMark && h.unsynced[index] == nil {
-			c.host[n].unsynced[index] = g
-		}
-		all = append(all, step{n, index*m.layout.BlockSize + i, "marks address", c, ""})
+// unmarks is a fault: a mark is taken back.
+func (m *model) unmarks(all []step, s *state, n, index int) []step {
+	g := *s.host[n].grants[index]
+	if m.broken != unmarks || !strings.ContainsRune(g.Addresses, Marked) {
+		return all
 	}
-	if m.broken == unmarks && strings.ContainsRune(g.Addresses, Marked) {
-		c, is := s.clone(), *g
-		is.Addresses = strings.ReplaceAll(is.Addresses, string(Marked), string(GrantedMark))
-		c.host[n].grants[index] = &is
-		all = append(all, step{n, index, "takes back its marks of block", c, ""})
-	}
-	return all
-}
-
-// isWanted says whether the agent has read that another node wants the address for its owner.
-func (m *model) isWanted(h *host, n, index, i int) bool {
-	r := h.read
-	return r != nil && r.adopted && r.block != nil && r.index == index && slices.ContainsFunc(r.block.Spec.Want, func(w Want) bool {
-		return !w.SameParty(party(n)) && w.Address == r.block.Address(i) && w.Claim == claim
-	})
+	c := m.clone(s)
+	g.Addresses = strings.ReplaceAll(g.Addresses, string(Marked), string(GrantedMark))
+	c.host[n].grants[index] = &g
+	return append(all, step{n, index, "takes back its marks of block", c, ""})
 }
 
 // plugin returns the ADDs and DELs of the node's pods. In a model with a sticky owner, the owner's pods take the first address
 // and nothing else does.
 func (m *model) plugin(all []step, s *state, n int) []step {
 	set := func(a int, l byte, what string) {
-		c := s.clone()
+		c := m.clone(s)
 		c.host[n].leases[a] = l
 		all = append(all, step{n, a, what, c, ""})
 	}
@@ -58,7 +34,7 @@ func (m *model) plugin(all []step, s *state, n int) []step {
 			gives, _ = g.Assignable(i)
 		}
 		gives = gives && h.confirmed
-		sticky := m.sticky && a == 0
+		sticky := m.claimed(s) && a == 0
 		switch l := h.leases[a]; {
 		case l == podLease:
 			set(a, noLease, "has no pod any more that has address")
@@ -76,11 +52,30 @@ func (m *model) plugin(all []step, s *state, n int) []step {
 	return all
 }
 
+// moves returns how a node comes to another rack, and how an owner's pod gets an address of another pool there: the agent deletes the claim
+// of this one.
+func (m *model) moves(all []step, s *state, n int) []step {
+	if m.racks && s.used.labels < m.most.labels {
+		c := m.clone(s)
+		c.used.labels++
+		c.host[n].outside = !c.host[n].outside
+		m.seen["a node comes to another rack"]++
+		all = append(all, step{n, 0, "gets the labels of another rack, case", c, ""})
+	}
+	if h := &s.host[n]; m.roams && m.claimed(s) && h.alive && h.confirmed && h.outside && h.leases[0] == noLease {
+		c := m.clone(s)
+		c.roamed = true
+		m.seen["an owner roams"]++
+		all = append(all, step{n, 0, "gives the owner's pod an address of another pool, and deletes the claim of address", c, ""})
+	}
+	return all
+}
+
 // fails returns the failures of a node and of its agent, and what its late request does.
 func (m *model) fails(all []step, s *state, n int) []step {
 	h := &s.host[n]
 	if h.alive && s.used.crashes < m.most.crashes && (h.write != nil || h.met != 0 || h.unsynced != [2]*Grant{}) {
-		for _, c := range ended(s, n) {
+		for _, c := range m.ended(s, n) {
 			c.used.crashes++
 			for i, g := range h.unsynced {
 				if g != nil {
@@ -91,17 +86,22 @@ func (m *model) fails(all []step, s *state, n int) []step {
 		}
 	}
 	if h.alive && s.used.deaths < m.most.deaths {
-		for _, c := range ended(s, n) {
+		for _, c := range m.ended(s, n) {
 			c.used.deaths++
 			c.host[n].alive = false
 			all = append(all, step{n, 0, "dies, case", c, ""})
 		}
 	}
-	if !h.alive {
+	if !h.alive && !h.deleted {
 		all = append(all, step{n, h.boot + 1, "boots again, boot", m.boot(s, n), ""})
 	}
+	if fenced := func(b *Block) bool { return b != nil && b.IsFenced(party(n)) }; !h.alive && !h.deleted && slices.ContainsFunc(s.api[:], fenced) {
+		c := m.clone(s)
+		c.host[n].deleted = true
+		all = append(all, step{n, 0, "is deleted, case", c, ""})
+	}
 	if w := h.late; w != nil {
-		c := s.clone()
+		c := m.clone(s)
 		c.host[n].late = nil
 		if _, ok := m.apply(c, w); ok {
 			if w.create {
@@ -114,8 +114,8 @@ func (m *model) fails(all []step, s *state, n int) []step {
 }
 
 // ended returns the states after the agent's process has ended. Of its request and an older one, one can still arrive.
-func ended(s *state, n int) (all []*state) {
-	c := s.clone()
+func (m *model) ended(s *state, n int) (all []*state) {
+	c := m.clone(s)
 	h := &c.host[n]
 	w := h.write
 	h.write, h.read, h.cached, h.met, h.unsynced = nil, nil, nil, 0, [2]*Grant{}
@@ -123,7 +123,7 @@ func ended(s *state, n int) (all []*state) {
 		return []*state{c}
 	}
 	if h.late != nil {
-		all = append(all, c.clone())
+		all = append(all, m.clone(c))
 	}
 	h.late = w
 	return append(all, c)
@@ -132,7 +132,7 @@ func ended(s *state, n int) (all []*state) {
 // boot returns the state after the node has booted: its pods are gone, and its store is there.
 func (m *model) boot(s *state, n int) *state {
 	m.seen["a node comes back"]++
-	c := s.clone()
+	c := m.clone(s)
 	h := &c.host[n]
 	h.alive, h.boot = true, h.boot+1
 	h.confirmed = m.broken == confirmsUnread
@@ -150,21 +150,29 @@ func (m *model) boot(s *state, n int) *state {
 // fences returns what the controller does: it decides by a block that it reads while the node is dead. Its request can be late.
 func (m *model) fences(all []step, s *state) []step {
 	if s.fence != nil {
-		c := s.clone()
+		c := m.clone(s)
 		c.fence = nil
 		m.apply(c, s.fence)
-		all = append(all, step{nodeOf(fencedBy(s.fence)), s.fence.index, "is fenced now, on block", c, ""})
+		all = append(all, step{nodeOf(fencedBy(s.fence)), s.fence.index, "is fenced or removed now, on block", c, ""})
 	}
 	for n := range s.host {
 		for i := range m.blocks {
-			if s.api[i] == nil || s.host[n].alive && m.broken != fencesAlive || s.used.fences == m.most.fences {
+			if s.api[i] == nil || s.host[n].alive && m.broken != fencesAlive {
+				continue
+			}
+			if next, changed := s.api[i].RemoveDeleted(func(h Holder) bool { return s.host[n].deleted && h.SameParty(party(n)) }, func(netip.Addr) bool { return m.claimed(s) }); changed {
+				c := m.clone(s)
+				c.fence = &write{who: -1 - n, index: i, block: &next}
+				all = append(all, step{n, i, "is seen deleted by the controller, which has read block", c, ""})
+			}
+			if s.used.fences == m.most.fences {
 				continue
 			}
 			next, changed := s.api[i].Fence(func(p Party) bool { return p.SameParty(party(n)) }, "dead")
 			if !changed {
 				continue
 			}
-			c := s.clone()
+			c := m.clone(s)
 			c.used.fences++
 			c.fence = &write{who: -1 - n, index: i, block: &next}
 			all = append(all, step{n, i, "is seen dead by the controller, which has read block", c, ""})

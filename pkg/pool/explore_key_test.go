@@ -14,26 +14,25 @@ type key [2]uint64
 type encoder struct {
 	*model
 	s *state
-	// order are the nodes in the order in which they are written, place is where each of them is.
+	// order are the nodes in the order in which they are written, place is where each of them is. It goes by the outlines.
 	order, place [hosts]int
+	outlines     [hosts][]byte
 	to           []byte
 }
 
 // keyOf returns the key of the state.
 func (m *model) keyOf(s *state, seeds [2]maphash.Seed) key {
-	e := encoder{model: m, s: s}
-	var parts [hosts][]byte
+	e := &m.key
+	e.model, e.s, e.to = m, s, e.to[:0]
 	for n := range hosts {
 		e.order[n], e.place[n] = n, n
+		e.outlines[n] = e.outline(n, e.outlines[n][:0])
 	}
-	for n := range hosts {
-		parts[n] = e.outline(n)
-	}
-	slices.SortStableFunc(e.order[:], func(a, b int) int { return bytes.Compare(parts[a], parts[b]) })
+	slices.SortStableFunc(e.order[:], func(a, b int) int { return bytes.Compare(e.outlines[a], e.outlines[b]) })
 	for at, n := range e.order {
 		e.place[n] = at
 	}
-	e.put(byte(s.used.crashes), byte(s.used.deaths), byte(s.used.fences), byte(s.used.asks))
+	e.put(byte(s.used.crashes), byte(s.used.deaths), byte(s.used.fences), byte(s.used.asks), byte(s.used.labels), bit(s.roamed))
 	for i := range m.blocks {
 		e.block(s.api[i])
 	}
@@ -56,23 +55,23 @@ func bit(b bool) byte {
 }
 
 // outline is what can be said of a node without the others. It decides the order of the nodes.
-func (e *encoder) outline(n int) []byte {
+func (e *encoder) outline(n int, out []byte) []byte {
 	h := &e.s.host[n]
-	out := []byte{bit(h.alive), bit(h.confirmed), h.met, h.leases[0], h.leases[1], bit(h.read == nil), bit(h.write == nil), bit(h.late == nil)}
+	out = append(out, bit(h.alive), bit(h.deleted), bit(h.confirmed), h.met, h.leases[0], h.leases[1], bit(h.read == nil), bit(h.write == nil), bit(h.late == nil), bit(h.outside))
 	for i := range e.blocks {
 		out = append(append(out, h.grants[i].Addresses...), '/')
 		b := e.s.api[i]
 		if b == nil {
 			continue
 		}
-		for at := range len(b.Spec.Addresses) {
+		for at := range len(b.Status.Addresses) {
 			out = append(out, bit(b.HeldBy(party(n), at)))
 		}
 		_, is := b.Holder(party(n))
-		wants := slices.IndexFunc(b.Spec.Want, func(w Want) bool { return w.SameParty(party(n)) })
+		wants := slices.IndexFunc(b.Status.Want, func(w Want) bool { return w.SameParty(party(n)) })
 		out = append(out, bit(is), byte(wants+1))
 	}
-	for _, w := range []*write{h.write, h.late} {
+	for _, w := range [2]*write{h.write, h.late} {
 		if w != nil {
 			out = append(out, byte(w.index), bit(w.create), bit(w.remove), byte(len(w.block.FreeOffsets())))
 		}
@@ -85,7 +84,7 @@ func (e *encoder) outline(n int) []byte {
 
 func (e *encoder) host(n int) {
 	h := &e.s.host[n]
-	e.put(bit(h.alive), bit(h.confirmed), h.met, h.leases[0], h.leases[1])
+	e.put(bit(h.alive), bit(h.deleted), bit(h.confirmed), h.met, h.leases[0], h.leases[1], bit(h.outside))
 	for i := range e.blocks {
 		e.grant(h.grants[i], n)
 		if u := h.unsynced[i]; u != nil {
@@ -108,11 +107,11 @@ func (e *encoder) grant(g *Grant, n int) {
 	ours := len(g.Offsets(GrantedChars)) > 0
 	relation := func(b *Block) byte {
 		same := b != nil && b.Metadata.UID == g.Block
-		return bit(same && ours) | bit(same && b.Spec.Epoch < g.Epoch)<<1
+		return bit(same && ours) | bit(same && b.Status.Epoch < g.Epoch)<<1
 	}
 	h := &e.s.host[n]
 	e.put('/', relation(e.s.api[g.Index]))
-	for _, r := range []*reading{h.read, h.cached} {
+	for _, r := range [2]*reading{h.read, h.cached} {
 		if r != nil && r.index == int(g.Index) {
 			e.put(relation(r.block))
 		}
@@ -136,8 +135,8 @@ func (e *encoder) reading(r *reading, n int) {
 		}
 	default:
 		e.put(3, byte(r.index), bit(r.adopted))
-		for i := range len(r.block.Spec.Addresses) {
-			e.put(bit(r.block.HeldBy(party(n), i)), bit(slices.Contains(r.block.Spec.Unproven, r.block.Address(i))))
+		for i := range len(r.block.Status.Addresses) {
+			e.put(bit(r.block.HeldBy(party(n), i)), bit(slices.Contains(r.block.Status.Unproven, e.at[r.index][i])))
 		}
 		h, is := r.block.Holder(party(n))
 		e.put(bit(is), bit(h.Fenced != ""), bit(h.Boot == bootID(&e.s.host[n])))
@@ -150,7 +149,7 @@ func (e *encoder) write(w *write) {
 	case w == nil:
 		e.put(0)
 	case w.create:
-		e.put(1, byte(w.index), bit(w.block.Spec.Holders[0].Boot == bootID(&e.s.host[w.who])), byte(len(w.block.FreeOffsets())))
+		e.put(1, byte(w.index), bit(w.block.Status.Holders[0].Boot == bootID(&e.s.host[w.who])), byte(len(w.block.FreeOffsets())))
 	case w.remove:
 		e.put(2, byte(w.index))
 	default:
@@ -166,21 +165,23 @@ func (e *encoder) block(b *Block) {
 		return
 	}
 	e.put(1)
-	for i := range len(b.Spec.Addresses) {
+	for i := range len(b.Status.Addresses) {
 		owner := byte(Unassigned)
-		if h, is := b.HolderOf(i); is {
+		if b.Status.Addresses[i] == Claimed {
+			owner = Claimed
+		} else if h, is := b.HolderOf(i); is {
 			owner = byte(e.place[nodeOf(h.Party)])
 		}
-		e.put(owner, bit(slices.Contains(b.Spec.Unproven, b.Address(i))))
+		e.put(owner, bit(slices.Contains(b.Status.Unproven, e.at[b.Spec.Index][i])))
 	}
 	var holders [hosts]byte
-	for _, h := range b.Spec.Holders {
+	for _, h := range b.Status.Holders {
 		n := nodeOf(h.Party)
 		holders[e.place[n]] = 1 | bit(h.Fenced != "")<<1 | bit(h.Boot == bootID(&e.s.host[n]))<<2
 	}
 	e.put(holders[:]...)
-	e.put(byte(len(b.Spec.Want)))
-	for _, w := range b.Spec.Want {
+	e.put(byte(len(b.Status.Want)))
+	for _, w := range b.Status.Want {
 		e.put(byte(e.place[nodeOf(w.Party)]), byte(w.Count), bit(w.Address.IsValid()), bit(w.Claim != ""))
 	}
 }

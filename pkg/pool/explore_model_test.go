@@ -31,15 +31,22 @@ type model struct {
 	begun bool
 	// imports says that nodes also make blocks of which they have only the first address.
 	imports bool
-	most    budget
-	broken  fault
+	// racks says that the pool is for the nodes of one rack, and roams that its owner gets an address of another pool elsewhere.
+	racks, roams bool
+	most         budget
+	broken       fault
+	// at are the addresses of each block.
+	at [2][]netip.Addr
 	// seen counts what has happened somewhere: an exploration in which nothing happens finds nothing.
 	seen map[string]int
+	// spent are states that nobody has any more: most steps lead to one that is known. key is the encoder of all states.
+	spent []*state
+	key   encoder
 }
 
-// budget bounds what fails, and how often somebody asks for something: for a block, for an address that it may take, or for one of
-// another node.
-type budget struct{ crashes, deaths, fences, asks int8 }
+// budget bounds what fails, how often somebody asks for something (for a block, for an address that it may take, or for one of another
+// node), and how often a node gets other labels.
+type budget struct{ crashes, deaths, fences, asks, labels int8 }
 
 // state is one state of the cluster. What it points to never changes.
 type state struct {
@@ -48,6 +55,8 @@ type state struct {
 	// fence is the controller's request that the API has not got yet.
 	fence *write
 	used  budget
+	// roamed says that the owner has an address of another pool: the claim of this one is gone.
+	roamed bool
 	// version is the last UID or resource version that the API has given. Only which of them are equal counts.
 	version int
 }
@@ -55,7 +64,11 @@ type state struct {
 // host is a node.
 type host struct {
 	alive bool
-	boot  int
+	// deleted says that its Node object is deleted: it never comes back.
+	deleted bool
+	boot    int
+	// outside says that the node has the labels of another rack.
+	outside bool
 	// The store: it survives all.
 	confirmed bool
 	grants    [2]*Grant
@@ -96,10 +109,14 @@ type step struct {
 
 func newModel(blocks, size int, most budget) *model {
 	first := netip.MustParseAddr("10.3.0.10")
-	return &model{blocks: blocks, most: most, seen: map[string]int{}, layout: Layout{
+	m := &model{blocks: blocks, most: most, seen: map[string]int{}, layout: Layout{
 		Name: "p", UID: "pool", Subnet: netip.MustParsePrefix("10.3.0.0/24"), BlockSize: size,
 		Ranges: []Span{{first, plus(first, int64(blocks*size-1))}},
 	}}
+	for i := range blocks * size {
+		m.at[i/size] = append(m.at[i/size], plus(first, int64(i)))
+	}
+	return m
 }
 
 // start is the cluster before anybody has anything.
@@ -107,7 +124,7 @@ func (m *model) start() *state {
 	s := &state{}
 	for n := range s.host {
 		h := &s.host[n]
-		h.alive, h.confirmed, h.boot = true, true, 1
+		h.alive, h.confirmed, h.boot, h.outside = true, true, 1, m.racks && n == hosts-1
 		for i := range h.grants {
 			h.grants[i] = m.nothing(i)
 		}
@@ -126,9 +143,9 @@ func (m *model) start() *state {
 func (m *model) nothing(index int) *Grant { return &Grant{Pool: m.layout.Name, Index: int64(index)} }
 
 // party is the store of the n-th node.
-func party(n int) Party {
-	return Party{Node: "node" + strconv.Itoa(n), Network: "net", Store: strconv.Itoa(n)}
-}
+func party(n int) Party { return stores[n] }
+
+var stores = [hosts]Party{{Node: "node0", Network: "net", Store: "0"}, {Node: "node1", Network: "net", Store: "1"}, {Node: "node2", Network: "net", Store: "2"}}
 
 // nodeOf returns the node of a party.
 func nodeOf(p Party) int { return int(p.Store[0] - '0') }
@@ -138,9 +155,15 @@ func bootID(h *host) string { return strconv.Itoa(h.boot) }
 // lease returns the lease of an address of a block.
 func (m *model) lease(h *host, index, i int) *byte { return &h.leases[index*m.layout.BlockSize+i] }
 
-func (s *state) clone() *state {
-	c := *s
-	return &c
+// clone copies the state.
+func (m *model) clone(s *state) (c *state) {
+	if last := len(m.spent) - 1; last >= 0 {
+		c, m.spent = m.spent[last], m.spent[:last]
+	} else {
+		c = new(state)
+	}
+	*c = *s
+	return c
 }
 
 // apply is the API: it does what it is asked, or it refuses.
@@ -191,6 +214,8 @@ func (m *model) note(s *state, w *write) {
 		}
 	case w.who >= 0:
 		m.noteMoves(was, w)
+	case len(w.block.Status.Holders) < len(was.Status.Holders):
+		m.seen["a deleted node leaves"]++
 	default:
 		m.seen["a node is fenced"]++
 	}
@@ -198,18 +223,20 @@ func (m *model) note(s *state, w *write) {
 
 // noteMoves counts how addresses come to other parties.
 func (m *model) noteMoves(was *Block, w *write) {
-	for i := range len(was.Spec.Addresses) {
+	for i := range len(was.Status.Addresses) {
 		from, held := was.HolderOf(i)
 		to, is := w.block.HolderOf(i)
 		switch {
 		case !is || held && from.SameParty(to.Party):
+		case was.Status.Addresses[i] == Claimed:
+			m.seen["an address that waits for its owner is taken"]++
 		case !held:
 			m.seen["nobody's address is taken"]++
 		case from.Fenced != "":
 			m.seen["a fenced address is taken"]++
-		case slices.ContainsFunc(was.Spec.Want, func(v Want) bool { return v.SameParty(to.Party) && v.Address == was.Address(i) }):
+		case slices.ContainsFunc(was.Status.Want, func(v Want) bool { return v.SameParty(to.Party) && v.Address == was.Address(i) }):
 			m.seen["the sticky address moves"]++
-		case slices.ContainsFunc(was.Spec.Want, func(v Want) bool { return v.SameParty(to.Party) }):
+		case slices.ContainsFunc(was.Status.Want, func(v Want) bool { return v.SameParty(to.Party) }):
 			m.seen["an address is handed over"]++
 		default:
 			m.seen["an address is passed on to who asks on another block"]++
@@ -226,7 +253,9 @@ func (m *model) noteMoves(was *Block, w *write) {
 var mustHappen = []string{
 	"a block is deleted", "a block is made anew of which another node has marks", "a block is made of which its maker has a part", "a node is fenced", "nobody's address is taken",
 	"a fenced address is taken", "a fenced node comes back and leaves", "a create comes late", "a node comes back", "a fence comes too late",
+	"a deleted node leaves", "an address that waits for its owner is taken",
 	"an address is handed over", "an address is passed on to who asks on another block", "the sticky address moves",
+	"a node comes to another rack", "an owner roams",
 }
 
 // breaks returns the promise that the state breaks, "" for none.

@@ -115,13 +115,13 @@ func (g Grant) Empty() bool { return strings.Trim(g.Addresses, string(NotGranted
 // older though its epoch is not: others have changed it since the API lost something. Then it gives the party an address that the party
 // knows to have given up.
 func (g Grant) Adopt(b Block, me Party) (_ Grant, lost []int, err error) {
-	s := b.Spec
+	spec, s := b.Spec, b.Status
 	before := g
 	g = g.shapedFor(b)
 	switch {
 	case g.blockEnded(b.Metadata.UID):
 		return g, nil, fmt.Errorf("AddressBlock %s: %w: the block with the UID %s was deleted", g.Name(), ErrStale, b.Metadata.UID)
-	case g.First != s.First || len(g.Addresses) != len(s.Addresses):
+	case g.First != spec.First || len(g.Addresses) != len(s.Addresses):
 		return g, nil, fmt.Errorf("AddressBlock %s: %w: it is of %s, and this node has %s of it", g.Name(), ErrReplaced, b.Span(), g.Span())
 	case g.Block != "" && g.Block != b.Metadata.UID && g.Granted() > 0:
 		return g, nil, fmt.Errorf("AddressBlock %s: %w: its UID is %s, and was %s", g.Name(), ErrReplaced, b.Metadata.UID, g.Block)
@@ -147,7 +147,7 @@ func (g Grant) Adopt(b Block, me Party) (_ Grant, lost []int, err error) {
 		}
 	}
 	next := g
-	next.Addresses, next.Epoch, next.Block, next.PoolUID = string(chars), s.Epoch, b.Metadata.UID, s.PoolUID
+	next.Addresses, next.Epoch, next.Block, next.PoolUID = string(chars), s.Epoch, b.Metadata.UID, spec.PoolUID
 	if h, _ := b.Holder(me); g.Block == next.Block && h.Epoch <= g.Epoch && next.Granted() > g.Granted()-len(lost) {
 		return before, nil, fmt.Errorf("AddressBlock %s: %w: the party got its last address in epoch %d, and this node knows of %d and has less", g.Name(), ErrStale, h.Epoch, g.Epoch)
 	}
@@ -156,11 +156,11 @@ func (g Grant) Adopt(b Block, me Party) (_ Grant, lost []int, err error) {
 
 // shapedFor returns the grant with a character for each address of the block, if the party has nothing of another block.
 func (g Grant) shapedFor(b Block) Grant {
-	s := b.Spec
-	if g.Granted() > 0 || g.First == s.First && len(g.Addresses) == len(s.Addresses) {
+	s, n := b.Spec, len(b.Status.Addresses)
+	if g.Granted() > 0 || g.First == s.First && len(g.Addresses) == n {
 		return g
 	}
-	return Grant{Pool: s.Pool, Index: s.Index, First: s.First, Addresses: strings.Repeat(string(NotGranted), len(s.Addresses)), Ended: g.withoutBlock().Ended}
+	return Grant{Pool: s.Pool, Index: s.Index, First: s.First, Addresses: strings.Repeat(string(NotGranted), n), Ended: g.withoutBlock().Ended}
 }
 
 // BlockDeleted returns the grant of a block that the API itself does not have. lost is as that of Adopt.
@@ -182,21 +182,4 @@ func (g Grant) Mark(offsets []int) Grant {
 	}
 	g.Addresses = string(chars)
 	return g
-}
-
-// ReleaseMarked returns the block after the party has given back what it has marked. The API has just answered b, and is asked to store the
-// result. ReleaseMarked also removes a party that has nothing there: the pool excludes all of the block. changed is false if there
-// is nothing to do. remove says that the block is to be deleted instead.
-func (g Grant) ReleaseMarked(b Block, me Party) (_ Block, changed, remove bool) {
-	var back []int
-	for _, i := range g.Offsets(string(Marked)) {
-		if b.HeldBy(me, i) {
-			back = append(back, i)
-		}
-	}
-	if h, found := b.Holder(me); len(back) == 0 && (!found || h.Fenced != "" || strings.Contains(b.Spec.Addresses, h.ID)) {
-		return b, false, false
-	}
-	b = b.Release(me, back)
-	return b, true, b.Unused()
 }

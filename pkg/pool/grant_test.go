@@ -66,9 +66,9 @@ func TestAdopt(t *testing.T) {
 		if test.grant == "" {
 			g = Grant{}
 		}
-		test.b.Spec.Epoch = 12
-		for i := range test.b.Spec.Holders {
-			test.b.Spec.Holders[i].Epoch = 11
+		test.b.Status.Epoch = 12
+		for i := range test.b.Status.Holders {
+			test.b.Status.Holders[i].Epoch = 11
 		}
 		is, lost, err := g.Adopt(test.b, partyOf("me"))
 		want := grantOfBlock(test.want)
@@ -105,8 +105,8 @@ func TestAdoptOfAnOlderOrAnotherBlock(t *testing.T) {
 		"more addresses, and nothing":            {"..", "uid-2", 1, "10.3.0.10", 3, nil, "+++"},
 	} {
 		g, b := grantOfBlock(test.grant), blockOf(strings.Repeat("A", test.size), "me")
-		b.Metadata.UID, b.Spec.Epoch, b.Spec.First = test.uid, test.epoch, addr(test.first)
-		b.Spec.Holders[0].Epoch = test.epoch
+		b.Metadata.UID, b.Status.Epoch, b.Spec.First = test.uid, test.epoch, addr(test.first)
+		b.Status.Holders[0].Epoch = test.epoch
 		is, lost, err := g.Adopt(b, partyOf("me"))
 		if !errors.Is(err, test.want) || len(lost) > 0 {
 			t.Errorf("%s: Adopt = %v, %v, want %v", name, lost, err, test.want)
@@ -173,18 +173,18 @@ func TestAdoptOfABlockThatWasDeleted(t *testing.T) {
 // After the API has lost something, others change the block: its epoch is soon as late as the one that the party knows of.
 func TestAdoptOfAnOlderBlockThatOthersHaveChanged(t *testing.T) {
 	given := blockOf("AAA", "me", "a")
-	given.Spec.Epoch = 5
-	given.Spec.Holders[0].Epoch = 5
+	given.Status.Epoch = 5
+	given.Status.Holders[0].Epoch = 5
 	g, _, err := Grant{}.Adopt(given.HandOver(partyOf("me"), []int{1}, partyOf("a")), partyOf("me"))
 	if err != nil || g.Addresses != "+.+" || g.Epoch != 6 {
 		t.Fatalf("Adopt = %+v, %v", g, err)
 	}
 	later := given
-	later.Spec.Epoch = 9
+	later.Status.Epoch = 9
 	if is, _, err := g.Adopt(later, partyOf("me")); !errors.Is(err, ErrStale) || is != g || !strings.Contains(err.Error(), "the party got its last address in epoch 5, and this node knows of 6 and has less") {
 		t.Errorf("Adopt = %+v, %v, want %v", is, err, ErrStale)
 	}
-	later.Spec.Holders[0].Epoch = 9
+	later.Status.Holders[0].Epoch = 9
 	if is, _, err := g.Adopt(later, partyOf("me")); err != nil || is.Addresses != "+++" {
 		t.Errorf("Adopt of what came back = %+v, %v", is, err)
 	}
@@ -195,10 +195,10 @@ func TestAssertedWaits(t *testing.T) {
 	g := grantOfBlock("++?.")
 	b, others := g.Assert(blockOf("BBBB", "me", "a"), partyOf("me"))
 	kept, err := g.AdoptAsserted(b, partyOf("me"), others[1:])
-	if err != nil || kept.Addresses != ".+?." || kept.Epoch != b.Spec.Epoch {
+	if err != nil || kept.Addresses != ".+?." || kept.Epoch != b.Status.Epoch {
 		t.Errorf("Asserted = %+v, %v", kept, err)
 	}
-	b = b.Release(partyOf("a"), []int{0, 1, 2, 3})
+	b = b.Release(partyOf("a"), []int{0, 1, 2, 3}, nil)
 	if b, others = kept.Assert(b, partyOf("me")); len(others) > 0 || blockText(b) != ".AA., A=me" {
 		t.Errorf("Assert after the other one has = %s, %v", blockText(b), others)
 	}
@@ -206,7 +206,7 @@ func TestAssertedWaits(t *testing.T) {
 
 func TestWhatIsAsserted(t *testing.T) {
 	older := blockOf("A", "a")
-	older.Spec.Epoch = 9
+	older.Status.Epoch = 9
 	deleted, _ := grantOfBlock(".").BlockDeleted()
 	same := blockOf("A", "a")
 	another := blockOf("A", "a")
@@ -244,35 +244,6 @@ func TestMark(t *testing.T) {
 	}
 }
 
-func TestSettle(t *testing.T) {
-	for name, test := range map[string]struct {
-		grant           string
-		b               Block
-		want            string
-		changed, remove bool
-	}{
-		"no mark":                         {"++", blockOf("AA", "me"), "AA, A=me", false, false},
-		"a mark":                          {"+-", blockOf("AA", "me"), "A., A=me", true, false},
-		"for who wants it":                {"+-", blockOf("AA", "me").wanted(anyOf("a", 1)), "AB, A=me, B=a", true, false},
-		"all":                             {"--", blockOf("AA", "me"), "..", true, true},
-		"all, but others have some":       {"-.", blockOf("AB", "me", "a"), ".B, B=a", true, false},
-		"all, and others want some":       {"--", blockOf("AA", "me").wanted(anyOf("a", 1)), "B., B=a", true, false},
-		"all that can be given":           {"-.", blockOf("A-", "me"), ".-", true, true},
-		"all, but a fenced node may come": {"-.", blockOf("A.", "me", "a!"), ".., B=a!", true, false},
-		"a mark that the API knows":       {"-+", blockOf(".A", "me"), ".A, A=me", false, false},
-		"a mark that another one has":     {"-+", blockOf("BA", "me", "a"), "BA, A=me, B=a", false, false},
-		"a fenced node's mark":            {"-", blockOf("A", "me!"), "A, A=me!", false, false},
-		"what is not marked stays":        {"+.", blockOf("AA", "me"), "AA, A=me", false, false},
-	} {
-		before := test.b.clone()
-		is, changed, remove := grantOfBlock(test.grant).ReleaseMarked(test.b, partyOf("me"))
-		if blockText(is) != test.want || changed != test.changed || remove != test.remove {
-			t.Errorf("%s: Settle = %s, %t, %t, want %s, %t, %t", name, blockText(is), changed, remove, test.want, test.changed, test.remove)
-		}
-		checkUnchanged(t, name, before, test.b, is)
-	}
-}
-
 func TestAssert(t *testing.T) {
 	for name, test := range map[string]struct {
 		grant  string
@@ -290,21 +261,21 @@ func TestAssert(t *testing.T) {
 		"a fenced node has it":                {"+", blockOf("A", "a!"), "B, A=a!, B=me, unproven 0", nil, "?"},
 		"never given, and given all the same": {"++", blockOf("-A", "me"), "-A, A=me", nil, ".+"},
 	} {
-		g := grantOfBlock(test.grant + strings.Repeat(".", len(test.b.Spec.Addresses)-len(test.grant)))
-		g.Epoch, test.b.Spec.Epoch = 20, 15
+		g := grantOfBlock(test.grant + strings.Repeat(".", len(test.b.Status.Addresses)-len(test.grant)))
+		g.Epoch, test.b.Status.Epoch = 20, 15
 		before := test.b.clone()
 		is, others := g.Assert(test.b, partyOf("me"))
 		var offsets []int
 		for _, a := range others {
 			offsets = append(offsets, test.b.Offset(a))
 		}
-		if blockText(is) != test.want || !slices.Equal(offsets, test.others) || is.Spec.Epoch <= g.Epoch {
-			t.Errorf("%s: Assert = %s in epoch %d, %v, want %s after epoch 20, %v", name, blockText(is), is.Spec.Epoch, offsets, test.want, test.others)
+		if blockText(is) != test.want || !slices.Equal(offsets, test.others) || is.Status.Epoch <= g.Epoch {
+			t.Errorf("%s: Assert = %s in epoch %d, %v, want %s after epoch 20, %v", name, blockText(is), is.Status.Epoch, offsets, test.want, test.others)
 		}
 		checkUnchanged(t, name, before, test.b, is)
 		is.Metadata.UID = "uid-2"
 		kept, err := g.AdoptAsserted(is, partyOf("me"), nil)
-		if err != nil || kept.Addresses != test.kept || kept.Block != "uid-2" || kept.Epoch != is.Spec.Epoch {
+		if err != nil || kept.Addresses != test.kept || kept.Block != "uid-2" || kept.Epoch != is.Status.Epoch {
 			t.Errorf("%s: Asserted = %+v, %v, want %s", name, kept, err, test.kept)
 		}
 	}

@@ -3,6 +3,8 @@ package pool
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
+	"strings"
 )
 
 const (
@@ -19,17 +21,23 @@ func NodeLabel(node string) string {
 	return holderPrefix + hex.EncodeToString(sum[:10])
 }
 
-// setLabels writes the labels that belong to the spec.
+// setLabels writes the labels by which the block is found, and for people who has how much of it.
 func (b *Block) setLabels() {
 	labels := map[string]string{}
 	if len(b.Spec.Pool) <= 63 {
 		labels[PoolLabel] = b.Spec.Pool
 	}
-	for _, h := range b.Spec.Holders {
+	var nodes []string
+	for _, h := range b.Status.Holders {
 		labels[NodeLabel(h.Node)] = ""
+		text := fmt.Sprintf("%s %d", h.Node, strings.Count(b.Status.Addresses, h.ID))
+		if h.Fenced != "" {
+			text += " (fenced)"
+		}
+		nodes = append(nodes, text)
 	}
-	for _, w := range b.Spec.Want {
+	for _, w := range b.Status.Want {
 		labels[NodeLabel(w.Node)] = ""
 	}
-	b.Metadata.Labels = labels
+	b.Metadata.Labels, b.Status.Nodes = labels, strings.Join(nodes, ", ")
 }

@@ -19,6 +19,40 @@ func span(first, last string) Span { return Span{addr(first), addr(last)} }
 // specOf is a pool with that spec.
 func specOf(s Spec) Pool { return Pool{Metadata: Meta{Name: "p", UID: "u"}, Spec: s} }
 
+// What counts is what the pool gives now: one that it excludes by now does not, and one that it gives again is free.
+func TestExhausted(t *testing.T) {
+	for name, test := range map[string]struct {
+		blocks    []string
+		exclude   []string
+		exhausted bool
+	}{
+		"no block":                              {nil, nil, false},
+		"a block is missing":                    {[]string{"AAAA"}, nil, false},
+		"nodes have all":                        {[]string{"AAAA", "AABB"}, nil, true},
+		"an owner's":                            {[]string{"AAAA", "A=AA"}, nil, true},
+		"nobody's":                              {[]string{"AAAA", "A.AA"}, nil, false},
+		"the rest is excluded":                  {[]string{"AAAA", "A-AA"}, []string{"10.3.0.6"}, true},
+		"a pod has one that is excluded by now": {[]string{"AAAA", "AAAA"}, []string{"10.3.0.6"}, true},
+		"only one that is excluded by now":      {[]string{"AAAA", "A.AA"}, []string{"10.3.0.6"}, true},
+		"nobody's, and a pod has an excluded":   {[]string{"AAAA", "A.AA"}, []string{"10.3.0.1"}, false},
+		"no exclusion any more":                 {[]string{"AAAA", "A-AA"}, nil, false},
+		"an excluded block that nobody has":     {[]string{"AAAA"}, []string{"10.3.0.5-10.3.0.8"}, true},
+	} {
+		l, err := specOf(Spec{Subnet: "10.3.0.0/24", Ranges: []string{"10.3.0.1-10.3.0.8"}, BlockSize: 4, Exclude: test.exclude}).Layout()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var blocks []Block
+		for i, addresses := range test.blocks {
+			b, _ := l.Block(int64(i))
+			blocks = append(blocks, Block{Spec: BlockSpec{Index: int64(i), First: b.First, Last: b.Last}, Status: BlockStatus{Addresses: addresses}})
+		}
+		if got := l.Exhausted(blocks); got != test.exhausted {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 func TestLayoutNamesTheKeyTheValueAndWhatToDo(t *testing.T) {
 	const subnet = "10.3.0.0/24"
 	for name, test := range map[string]struct {
@@ -260,7 +294,7 @@ func TestAddressesAreWhatBlocksGive(t *testing.T) {
 			if !ok || b.Check() != nil {
 				t.Fatalf("NewBlock(%d) = %+v, %t: %v", i, b, ok, b.Check())
 			}
-			n += strings.Count(b.Spec.Addresses, "A")
+			n += strings.Count(b.Status.Addresses, "A")
 		}
 		if got := l.Addresses(); got.Cmp(big.NewInt(int64(n))) != 0 {
 			t.Fatalf("Addresses() = %s, and the blocks have %d", got, n)

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -17,6 +18,10 @@ func TestTheYoungerOfTwoPoolsStops(t *testing.T) {
 	subnet := func(text string) Pool {
 		p := made("0", first)
 		p.Spec.Subnet = text
+		return p
+	}
+	in := func(segment string, p Pool) Pool {
+		p.Spec.Segment = segment
 		return p
 	}
 	const stopsA = "10.3.0.10-10.3.0.19 of it is in AddressPool wrong, which counts as all of 10.3.0.0/24 until its spec is correct: correct that one, or make a pool of other addresses"
@@ -39,6 +44,8 @@ func TestTheYoungerOfTwoPoolsStops(t *testing.T) {
 		"beside a wrong one":             {subnet("10.4.0.0/24"), []Pool{swapped}, "", ""},
 		"the subnet of another is wrong": {a, []Pool{subnet("x")}, "", ""},
 		"its own subnet is wrong":        {subnet("10.3.0.1/24"), []Pool{a}, "", ""},
+		"of another segment":             {in("vlan7", b), []Pool{a, in("vlan8", a)}, "", ""},
+		"of the same segment":            {in("vlan7", b), []Pool{in("vlan7", a)}, "10.3.0.16-10.3.0.17 of it is in AddressPool a (10.3.0.10-10.3.0.19), too: make a pool of other addresses", "a"},
 		"another one is of all networks": {a, []Pool{subnet("0.0.0.0/0")}, "", ""},
 	} {
 		var sharing []string
@@ -48,5 +55,32 @@ func TestTheYoungerOfTwoPoolsStops(t *testing.T) {
 		if got := test.p.OverlapReason(test.all); got != test.stopped || strings.Join(sharing, " ") != test.sharing {
 			t.Errorf("%s: Stopped() = %q, Sharing() = %v, want %q, %q", name, got, sharing, test.stopped, test.sharing)
 		}
+	}
+}
+
+// Who overlaps whom among 2,000 pools is known at once, also if one of them has all addresses.
+func BenchmarkOverlap(b *testing.B) {
+	for name, whole := range map[string]bool{"apart": false, "one has all": true} {
+		var pools []Pool
+		for i := range 2000 {
+			subnet := fmt.Sprintf("10.%d.%d.0/24", i/250, i%250)
+			if whole && i == 0 {
+				subnet = "10.0.0.0/8"
+			}
+			pools = append(pools, Pool{Metadata: Meta{Name: fmt.Sprint("p", i), UID: fmt.Sprint(i)}, Spec: Spec{Subnet: subnet, Ranges: []string{subnet}}})
+		}
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				e, stopped := NewExtents(pools), 0
+				for _, p := range pools {
+					if p.OverlapReason(e.Overlapping(p)) != "" {
+						stopped++
+					}
+				}
+				if (stopped > 0) != whole {
+					b.Fatal(stopped)
+				}
+			}
+		})
 	}
 }

@@ -39,6 +39,7 @@ func (p Pool) HasFinalizer() bool { return slices.Contains(p.Metadata.Finalizers
 // +kubebuilder:validation:XValidation:rule=`!has(self.ranges) || !isCIDR(self.subnet) || self.ranges.all(r, isCIDR(r) ? cidr(self.subnet).containsCIDR(r) : r.split('-').all(a, !isIP(a) || cidr(self.subnet).containsIP(a)))`,message="ranges must be parts of the subnet",messageExpression=`'ranges must be parts of the subnet ' + self.subnet`,fieldPath=".ranges"
 // +kubebuilder:validation:XValidation:rule="has(oldSelf.ranges) == has(self.ranges)",message="without ranges, the pool is the whole subnet, and gets none later; with ranges, it always has some",fieldPath=".ranges"
 // +kubebuilder:validation:XValidation:rule="self.blockSize == oldSelf.blockSize",message="blockSize never changes: make another pool",fieldPath=".blockSize"
+// +kubebuilder:validation:XValidation:rule="has(self.segment) == has(oldSelf.segment)",message="segment never changes: make another pool",fieldPath=".segment"
 type Spec struct {
 	// Subnet is the network that the addresses are of, such as 10.3.0.0/24. It never changes.
 	//
@@ -88,6 +89,18 @@ type Spec struct {
 	//
 	// +optional
 	Paused bool `json:"paused,omitempty"`
+	// NodeSelector are labels. Only nodes that have all of them take anything new of the pool. Without any, all nodes do.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// Segment names the network segment of the addresses. Pools of different segments may have the same addresses. It never changes.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="segment never changes: make another pool"
+	Segment string `json:"segment,omitempty"`
 }
 
 // Route is a route of a pod.
@@ -101,14 +114,16 @@ type Route struct {
 	GW string `json:"gw,omitempty"`
 }
 
-// Status is what the controller has counted. It is a hint: nothing is decided by it alone.
+// Status is what the controller has counted, a hint by which alone nothing is decided, and the Recovery.
 type Status struct {
 	// Blocks is how many blocks the pool has.
 	//
+	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Blocks int64 `json:"blocks"`
 	// Existing, taken in the API, is how many of the blocks exist.
 	//
+	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Existing int64 `json:"taken"`
 	// Addresses is how many addresses can be given.
@@ -117,8 +132,9 @@ type Status struct {
 	// +kubebuilder:validation:MaxLength=39
 	// +kubebuilder:validation:Pattern=`^[0-9]+$`
 	Addresses string `json:"addresses,omitempty"`
-	// Granted is how many of the addresses nodes have.
+	// Granted is how many of the addresses nodes have, and owners of deleted nodes.
 	//
+	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Granted int64 `json:"granted"`
 	// Free has a bit for each of the first blocks, in base64: 1 for a block that does not exist.
@@ -132,11 +148,17 @@ type Status struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Sequence int64 `json:"sequence,omitempty"`
-	// Problem says why nobody may take anything of the pool, empty if they may.
+	// Recovery is nil unless the API has lost something. Agents begin it, and write themselves into it. The controller ends it.
 	//
 	// +optional
-	// +kubebuilder:validation:MaxLength=4096
-	Problem string `json:"problem,omitempty"`
+	Recovery *Recovery `json:"recovery,omitempty"`
+	// Conditions are what holds of the pool, one of each type.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=map
+	// +listMapKey=type
+	Conditions []Condition `json:"conditions,omitempty"`
 	// Updated is when the controller has counted.
 	//
 	// +optional
@@ -185,13 +207,13 @@ type Layout struct {
 	Routes  []Route    `json:"routes"`
 	// BlockSize is the number of addresses of a block, but for the last of each range.
 	BlockSize int `json:"blockSize"`
-	// Deleted says that somebody has deleted the pool: nodes give back what no pod has.
-	Deleted bool `json:"deleted"`
+	// Unneeded says that the node gives back what no pod has: somebody has deleted the pool, or it is not for this node.
+	Unneeded bool `json:"unneeded"`
 }
 
 // Layout reads the spec. The error names the key, the value and what to do.
 func (p Pool) Layout() (Layout, error) {
-	l := Layout{Name: p.Metadata.Name, UID: p.Metadata.UID, Routes: p.Spec.Routes, BlockSize: cmp.Or(p.Spec.BlockSize, DefaultBlockSize), Deleted: p.Metadata.DeletionTimestamp != ""}
+	l := Layout{Name: p.Metadata.Name, UID: p.Metadata.UID, Routes: p.Spec.Routes, BlockSize: cmp.Or(p.Spec.BlockSize, DefaultBlockSize), Unneeded: p.Metadata.DeletionTimestamp != ""}
 	if err := l.parse(p.Spec); err != nil {
 		return Layout{}, fmt.Errorf("AddressPool %s: %w", p.Metadata.Name, err)
 	}
@@ -405,6 +427,19 @@ func (l Layout) Addresses() *big.Int {
 		}
 	}
 	return n
+}
+
+// Exhausted says whether each address that the pool gives is a node's or an owner's. blocks are all blocks of the pool.
+func (l Layout) Exhausted(blocks []Block) bool {
+	count := int64(0)
+	for _, b := range blocks {
+		for _, i := range b.TakenOffsets() {
+			if l.Assignable(b.Address(i)) {
+				count++
+			}
+		}
+	}
+	return l.Addresses().Cmp(big.NewInt(count)) <= 0
 }
 
 // Intersect returns what the spans have of this one, in order and without overlaps. A span of zero Addrs is none.

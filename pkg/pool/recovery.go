@@ -1,50 +1,36 @@
 package pool
 
 import (
-	"encoding/json"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 )
 
-// RecoveryKey is the annotation of a pool that has its Recovery.
-const RecoveryKey = Group + "/recovery"
-
 // Recovery says that the API has lost what nodes have, as after etcd was restored from a backup. Nobody takes anything new of
 // the pool until all nodes have asserted what they have, or a person ends it.
 type Recovery struct {
-	Since  string `json:"since"`
-	Reason string `json:"why"`
+	// Message says what was lost.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Message string `json:"message,omitempty"`
+	// Nodes are those that know of a loss.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxItems=16384
+	// +kubebuilder:validation:items:MaxLength=253
+	Nodes []string `json:"nodes,omitempty"`
 	// Asserted are the nodes that have said what they have.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxItems=16384
+	// +kubebuilder:validation:items:MaxLength=253
 	Asserted []string `json:"asserted,omitempty"`
-}
-
-// Recovery returns the pool's recovery, nil if there is none. An annotation that cannot be read counts as one.
-func (p Pool) Recovery() *Recovery {
-	text, found := p.Metadata.Annotations[RecoveryKey]
-	if !found {
-		return nil
-	}
-	var r Recovery
-	if json.Unmarshal([]byte(text), &r) != nil {
-		r.Reason = "the annotation " + RecoveryKey + " cannot be read; remove it when all nodes have what they need"
-	}
-	return &r
 }
 
 // WithRecovery returns the pool with that recovery, nil to end it.
 func (p Pool) WithRecovery(r *Recovery) Pool {
-	annotations := maps.Clone(p.Metadata.Annotations)
-	delete(annotations, RecoveryKey)
-	if r != nil {
-		text, _ := json.Marshal(r) // Texts only.
-		if annotations == nil {
-			annotations = map[string]string{}
-		}
-		annotations[RecoveryKey] = string(text)
-	}
-	p.Metadata.Annotations = annotations
+	p.Status.Recovery = r
 	return p
 }
 
@@ -57,11 +43,16 @@ func (r Recovery) WithAsserted(node string) (_ Recovery, changed bool) {
 	return r, true
 }
 
+// Unasserted returns the nodes that have not said what they have. Dead ones cannot.
+func (r Recovery) Unasserted(nodes []Node) []Node {
+	return slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return n.OutOfService || slices.Contains(r.Asserted, n.Name) })
+}
+
 // NeedsAssert says whether the grant and the block must be brought together in a recovery: the party has something of the block, the block
 // says so, or the party has seen a newer state of it.
 func (g Grant) NeedsAssert(b Block, me Party) bool {
 	_, holds := b.Holder(me)
-	older := g.Block == b.Metadata.UID && b.Spec.Epoch < g.Epoch || g.blockEnded(b.Metadata.UID)
+	older := g.Block == b.Metadata.UID && b.Status.Epoch < g.Epoch || g.blockEnded(b.Metadata.UID)
 	return !g.Empty() || holds || older
 }
 
@@ -70,7 +61,7 @@ func (g Grant) NeedsAssert(b Block, me Party) bool {
 // addresses of the grant that another party has there: that one may have given them up since, or both have given them.
 func (g Grant) Assert(b Block, me Party) (_ Block, conflicts []netip.Addr) {
 	g, b = g.shapedFor(b), b.clone()
-	b.Spec.Epoch = max(b.Spec.Epoch, g.Epoch) + 1
+	b.Status.Epoch = max(b.Status.Epoch, g.Epoch) + 1
 	for i := range len(g.Addresses) {
 		assignable, _ := g.Assignable(i)
 		h, held := b.HolderOf(i)
@@ -82,7 +73,7 @@ func (g Grant) Assert(b Block, me Party) (_ Block, conflicts []netip.Addr) {
 		case !assignable || holds:
 		case held && h.Fenced == "":
 			conflicts = append(conflicts, b.Address(i))
-		case b.Spec.Addresses[i] != Excluded:
+		case b.Status.Addresses[i] != Excluded:
 			b.assign(i, me)
 		}
 	}

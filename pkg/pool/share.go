@@ -34,10 +34,10 @@ func Shares(blocks []Block) []Share {
 		return shares[p.Store]
 	}
 	for _, b := range blocks {
-		for _, h := range b.Spec.Holders {
-			shareOf(h.Party).add(h, strings.Count(b.Spec.Addresses, h.ID))
+		for _, h := range b.Status.Holders {
+			shareOf(h.Party).add(h, strings.Count(b.Status.Addresses, h.ID))
 		}
-		for _, w := range b.Spec.Want {
+		for _, w := range b.Status.Want {
 			shareOf(w.Party).Wants += max(w.Count, 1)
 		}
 	}
@@ -93,8 +93,8 @@ func (b Block) AddressStatus(a netip.Addr) AddressStatus {
 	if h, found := b.HolderOf(i); found {
 		s.Holder = &h
 	}
-	s.Excluded, s.Unproven = b.Spec.Addresses[i] == Excluded, slices.Contains(b.Spec.Unproven, a)
-	for _, w := range b.Spec.Want {
+	s.Excluded, s.Unproven = b.Status.Addresses[i] == Excluded, slices.Contains(b.Status.Unproven, a)
+	for _, w := range b.Status.Want {
 		if w.Address == a {
 			s.Want = append(s.Want, w)
 		}

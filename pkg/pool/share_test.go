@@ -26,7 +26,7 @@ func TestShares(t *testing.T) {
 
 func TestStanding(t *testing.T) {
 	b := blockOf("AB.-", "a", "b!").unproven(1, 2).wanted(oneOf("c", "10.3.0.10"), anyOf("c", 1))
-	a, fenced := b.Spec.Holders[0], b.Spec.Holders[1]
+	a, fenced := b.Status.Holders[0], b.Status.Holders[1]
 	for i, want := range []AddressStatus{{Holder: &a, Want: []Want{oneOf("c", "10.3.0.10")}}, {Holder: &fenced, Unproven: true}, {Unproven: true}, {Excluded: true}} {
 		want.Pool, want.Block, want.Address = "p", "p-0", b.Address(i)
 		if diff := cmp.Diff(want, b.AddressStatus(b.Address(i)), cmpopts.EquateComparable(netip.Addr{})); diff != "" {

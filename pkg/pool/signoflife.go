@@ -20,7 +20,7 @@ func (b Block) SignOfLife(current Block, p Party) string {
 	case after.Boot != before.Boot:
 		return "it has confirmed what it has"
 	}
-	for i := range min(len(b.Spec.Addresses), len(current.Spec.Addresses)) {
+	for i := range min(len(b.Status.Addresses), len(current.Status.Addresses)) {
 		heldBefore, heldAfter := b.HeldBy(p, i), current.HeldBy(p, i)
 		previous, assigned := b.HolderOf(i)
 		switch {
@@ -30,7 +30,7 @@ func (b Block) SignOfLife(current Block, p Party) string {
 			return fmt.Sprintf("it has taken %s", b.Address(i))
 		}
 	}
-	if slices.ContainsFunc(current.Spec.Want, func(w Want) bool { return w.SameParty(p) && !b.hasRequest(w) }) {
+	if slices.ContainsFunc(current.Status.Want, func(w Want) bool { return w.SameParty(p) && !b.hasRequest(w) }) {
 		return "it asks for addresses"
 	}
 	return ""
@@ -38,5 +38,5 @@ func (b Block) SignOfLife(current Block, p Party) string {
 
 // hasRequest says whether the block has what the party wants, or more of it.
 func (b Block) hasRequest(w Want) bool {
-	return slices.ContainsFunc(b.Spec.Want, func(o Want) bool { return o.SameParty(w.Party) && o.Address == w.Address && o.Count >= w.Count })
+	return slices.ContainsFunc(b.Status.Want, func(o Want) bool { return o.SameParty(w.Party) && o.Address == w.Address && o.Count >= w.Count })
 }

@@ -8,7 +8,7 @@ import (
 
 func TestSignOfLife(t *testing.T) {
 	booted := blockOf("A.", "me")
-	booted.Spec.Holders[0].Boot = "boot-2"
+	booted.Status.Holders[0].Boot = "boot-2"
 	for name, test := range map[string]struct {
 		was, now Block
 		want     string
@@ -16,10 +16,10 @@ func TestSignOfLife(t *testing.T) {
 		"nothing":                              {blockOf("A.", "me"), blockOf("A.", "me"), ""},
 		"a boot":                               {blockOf("A.", "me"), booted, "it has confirmed what it has"},
 		"a return":                             {blockOf("AA", "me"), blockOf("A.", "me"), "it has given back 10.3.0.11"},
-		"a return of all":                      {blockOf("A.", "me"), blockOf("..", "me").Release(partyOf("me"), nil), "it has given back all that it had"},
+		"a return of all":                      {blockOf("A.", "me"), blockOf("..", "me").Release(partyOf("me"), nil, nil), "it has given back all that it had"},
 		"a deleted block":                      {blockOf("A.", "me"), Block{}, "it has given back all that it had"},
 		"a deleted block that it asked":        {blockOf("A.", "a").wanted(anyOf("me", 2)), Block{}, ""},
-		"a hand-over to who has asked":         {blockOf("AB", "me", "a").wanted(anyOf("a", 1)), blockOf("BB", "me", "a").Release(partyOf("me"), nil), "it has given back all that it had"},
+		"a hand-over to who has asked":         {blockOf("AB", "me", "a").wanted(anyOf("a", 1)), blockOf("BB", "me", "a").Release(partyOf("me"), nil, nil), "it has given back all that it had"},
 		"a take":                               {blockOf("A.", "me"), blockOf("AA", "me"), "it has taken 10.3.0.11"},
 		"a take of a fenced node's":            {blockOf("AB", "me", "a!"), blockOf("AA", "me", "a!"), "it has taken 10.3.0.11"},
 		"what it gets from another node":       {blockOf("AB", "me", "a"), blockOf("AA", "me", "a"), ""},
@@ -32,7 +32,7 @@ func TestSignOfLife(t *testing.T) {
 		"a fence by somebody else":             {blockOf("A.", "me"), blockOf("A.", "me!"), ""},
 		"a fence, and a take of what it had":   {blockOf("A.", "me"), blockOf("B.", "me!", "a"), ""},
 		"it was fenced before, and has left":   {blockOf("A.", "me!"), blockOf(".."), ""},
-		"the first that it gets, from another": {blockOf("AA", "a").wanted(anyOf("me", 1)), blockOf("AA", "a").wanted(anyOf("me", 1)).Release(partyOf("a"), []int{0}), ""},
+		"the first that it gets, from another": {blockOf("AA", "a").wanted(anyOf("me", 1)), blockOf("AA", "a").wanted(anyOf("me", 1)).Release(partyOf("a"), []int{0}, nil), ""},
 	} {
 		if is := test.was.SignOfLife(test.now, partyOf("me")); is != test.want {
 			t.Errorf("%s: %q, want %q", name, is, test.want)
@@ -57,7 +57,7 @@ func TestSignOfLifeOfAnyStep(t *testing.T) {
 				signs = append(signs, p.Node+": "+sign)
 			}
 		}
-		moves := what != "fence" && what != "leave" && b.Spec.Addresses != next.Spec.Addresses
+		moves := what != "fence" && what != "leave" && b.Status.Addresses != next.Status.Addresses
 		if len(signs) > 1 || moves && len(signs) < 1 {
 			t.Fatalf("%s makes %s of %s, and the signs of life are %q", what, blockText(next), blockText(b), signs)
 		}

@@ -140,7 +140,7 @@ func (s *server) awaitPolicies() error {
 		return err
 	}
 	block := `{"apiVersion": "` + pool.Group + `/` + pool.Version + `", "kind": "AddressBlock", "metadata": {"name": "none-0"},
-"spec": {"pool": "none", "poolUID": "1", "index": 0, "node": "none", "first": "10.0.0.0", "last": "10.0.0.0", "epoch": 1, "addresses": "."}}`
+"spec": {"pool": "none", "poolUID": "1", "index": 0, "node": "none", "first": "10.0.0.0", "last": "10.0.0.0"}, "status": {"epoch": 1, "addresses": "."}}`
 	err = awaitTrue("the policies of pools", func() bool {
 		answer, err := stranger.Post("https://"+kubeapi.Address+addressBlocks+"?dryRun=All", "application/json", strings.NewReader(block))
 		if err != nil {

@@ -47,7 +47,7 @@ func (s *server) startNode(name, dir string) (*poolNode, error) {
 	log := s.log.With("node", name)
 	n.keeper = poolkeeper.New(poolkeeper.Config{
 		API: pools, Node: name, Dir: n.dir, Log: log,
-		Watch: func(ctx context.Context, changes chan<- pool.Change) { pools.Watch(ctx, name, log, changes) },
+		Watch: func(ctx context.Context, h pool.Handler) { pools.Watch(ctx, name, log, h) },
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	n.stop = stop
@@ -101,7 +101,7 @@ func settle(all []*poolNode) error {
 	var mu sync.Mutex
 	var errs []error
 	inparallel.Do(8, len(all), func(i int) {
-		if _, err := all[i].keeper.Show(context.Background()); err != nil {
+		if _, err := all[i].keeper.API.Pools(context.Background()); err != nil {
 			mu.Lock()
 			defer mu.Unlock()
 			errs = append(errs, err)

@@ -70,7 +70,11 @@ func (c *scale) start() error {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop = stop
-	c.running.Go(func() { controller.New(admin, c.log).Run(ctx) })
+	c.running.Go(func() {
+		controller.New(controller.Config{API: admin, Log: c.log, Watch: func(ctx context.Context, changed func(string, bool)) controller.Cache {
+			return admin.WatchAll(ctx, c.log, changed)
+		}}).Run(ctx)
+	})
 	made := make([]error, nodes)
 	inparallel.Do(8, nodes, func(i int) { made[i] = c.createNode(fmt.Sprintf("scale%d", i)) })
 	if err := errors.Join(made...); err != nil {
@@ -182,7 +186,7 @@ func (c *scale) add(node, pod int) (netip.Addr, error) {
 	ctx := context.Background()
 	given, err := store.Allocate(ctx, r)
 	if errors.Is(err, lease.ErrExhausted) || errors.Is(err, lease.ErrUnconfirmed) {
-		if wrong := n.keeper.Refill(ctx, pool.Demand{Network: network, Pools: r.Pools}); wrong != nil {
+		if wrong := n.keeper.Refill(ctx, pool.Demand{Network: network, Pools: r.Pools, Probes: r.Probes}); wrong != nil {
 			return netip.Addr{}, fmt.Errorf("%w: %w", errAgain, wrong)
 		}
 		given, err = store.Allocate(ctx, r)
@@ -209,7 +213,7 @@ func (c *scale) holds(given map[netip.Addr]int) error {
 	c.row.Blocks = len(blocks)
 	has := map[netip.Addr]string{}
 	for _, b := range blocks {
-		for i := range len(b.Spec.Addresses) {
+		for i := range len(b.Status.Addresses) {
 			if h, is := b.HolderOf(i); is {
 				has[b.Address(i)] = h.Node
 			}

@@ -29,6 +29,7 @@ var renamed = map[string]string{
 var named = []string{
 	module + "/cmd/relink",
 	module + "/cmd/relink-agent",
+	module + "/cmd/kubectl-relink",
 	"github.com/containernetworking/cni/cnitool",
 	reference + "/main/macvlan",
 	reference + "/main/ipvlan",

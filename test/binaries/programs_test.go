@@ -27,9 +27,10 @@ var cluster = []string{"k8s.io/client-go/kubernetes", "k8s.io/client-go/metadata
 var plugin = slices.Concat(cluster, documents, []string{"k8s.io/", "sigs.k8s.io/", "go.yaml.in/yaml", "github.com/spf13", "golang.org/x/term"})
 
 var limits = map[string]limit{
-	// A person fences a node by the command, with the part of client-go that finds and reaches an API.
-	"relink":       {19_000_000, slices.Concat(cluster, documents)},
-	"relink-agent": {47_000_000, documents},
+	"relink": {11_800_000, slices.Concat(cluster, documents, []string{"k8s.io/client-go"})},
+	// It asks the API once, watches nothing, and has the kinds of Kubernetes that pkg/kube needs.
+	"kubectl-relink": {18_300_000, slices.Concat(documents, []string{"k8s.io/client-go/kubernetes", "github.com/prometheus", "google.golang.org/grpc", "github.com/vishvananda", "github.com/relink-cni/relink/checkpoint"})},
+	"relink-agent":   {47_000_000, documents},
 	// libcni, by which a plugin runs the one that it delegates to, links net/http.
 	"relink-macvlan":     {8_700_000, plugin},
 	"relink-vlan":        {8_700_000, plugin},

@@ -210,7 +210,7 @@ func (a *api) onPods(t *testing.T) {
 		await(t, 30*time.Second, "refusals", func() bool { return h.count(t, "refused") > 0 })
 		h.back(t)
 		await(t, 30*time.Second, "the restore", func() bool { return isThere(netns) })
-		if n := strings.Count(h.log.String(), "the Kubernetes API refuses an event on a pod"); n != 1 || !strings.Contains(h.log.String(), `cannot get resource \"pods\"`) {
+		if n := strings.Count(h.log.String(), "the Kubernetes API refuses an event"); n != 1 || !strings.Contains(h.log.String(), `cannot get resource \"pods\"`) {
 			t.Errorf("the log does not tell once what is refused:\n%s", h.log)
 		}
 		await(t, 30*time.Second, "all refusals", func() bool { return h.count(t, "refused") == 8 && h.count(t, "sent") == 8 })
@@ -223,7 +223,7 @@ func (a *api) onPods(t *testing.T) {
 		h.back(t)
 		await(t, 30*time.Second, "the restore without the API", func() bool { return isThere(netns) })
 		await(t, 30*time.Second, "a line in the log", func() bool {
-			return strings.Contains(h.log.String(), "the Kubernetes API does not answer: events on pods wait")
+			return strings.Contains(h.log.String(), "the Kubernetes API does not answer: events wait")
 		})
 	})
 	was := time.Now()

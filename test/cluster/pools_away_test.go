@@ -226,7 +226,7 @@ func (a *api) agentAway(t *testing.T, users map[string]user) {
 		t.Fatalf("%d pods started without an agent", len(started))
 	}
 	for _, c := range started {
-		if err := ipam.Del(t.Context(), call(c, c, noQuarantine)); err != nil {
+		if err := ipam.Detached(t.Context(), (*ipam.Call).Del, call(c, c, noQuarantine)); err != nil {
 			t.Errorf("a DEL without an agent: %v", err)
 		}
 	}

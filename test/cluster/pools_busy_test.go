@@ -34,7 +34,7 @@ func (a *api) busy(t *testing.T, users map[string]user) {
 	dir := t.TempDir()
 	k := node.New(node.Config{API: busyAPI{pools, pool.AgentLimit + time.Second}, Node: "node1", Dir: dir, Log: slog.New(slog.DiscardHandler), Settling: time.Nanosecond})
 	start := time.Now()
-	err := k.Refill(t.Context(), pool.Demand{Network: "lan", Pools: []string{"lan"}})
+	err := k.Refill(t.Context(), pool.Demand{Network: "lan", Pools: []string{"lan"}, Probes: true})
 	if took := time.Since(start); !errors.Is(err, pool.ErrUnavailable) || took > pool.AgentLimit+time.Second/2 {
 		t.Errorf("%v after %s", err, took)
 	}

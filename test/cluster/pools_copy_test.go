@@ -58,10 +58,7 @@ func (a *api) image(t *testing.T, users map[string]user, subnet, machine string)
 func (m *member) is(t *testing.T, machine string) {
 	t.Helper()
 	m.machine = machine
-	var err error
-	if m.store, err = m.open("lan"); err != nil {
-		t.Fatal(err)
-	}
+	m.reopen(t)
 }
 
 // boots starts the node's agent with a copy of the disk, in another boot.
@@ -77,6 +74,7 @@ func (m *member) boots(t *testing.T, disk, boot string) {
 		t.Fatal(err)
 	}
 	m.clock.set(boot, 0, 0)
+	m.reopen(t)
 	m.start(t, nil)
 	m.end()
 }
@@ -101,7 +99,7 @@ func (m *member) stranger(t *testing.T, want ...string) {
 // goesOn expects that the pool gives addresses, and that the nodes hand the owner over.
 func (a *api) goesOn(t *testing.T, users map[string]user, has addresses, all ...*member) {
 	t.Helper()
-	if r := a.recovery(t, users); r.Reason != "" {
+	if r := a.recovery(t, users); r.Message != "" {
 		t.Fatalf("the pool was stopped for all nodes: %+v", r)
 	}
 	for _, m := range all {
@@ -133,9 +131,9 @@ func (a *api) copied(t *testing.T, users map[string]user, machine string) {
 	}
 	other.stranger(t, "store of another machine", way)
 	for _, b := range a.blocksNow(t, users) {
-		for _, h := range b.Spec.Holders {
+		for _, h := range b.Status.Holders {
 			if h.Node == "node2" {
-				t.Errorf("the copy takes part in the pool: %+v", b.Spec)
+				t.Errorf("the copy takes part in the pool: %+v", b.Status)
 			}
 		}
 	}
@@ -264,7 +262,7 @@ func (a *api) olderDisk(t *testing.T, users map[string]user) {
 	for _, b := range a.blocksNow(t, users) {
 		for address, by := range has {
 			if i := b.Offset(address); i >= 0 && !b.HeldBy(pool.Party{Node: by, Store: map[string]*member{"node1": one, "node3": third}[by].storeID(t)}, i) {
-				t.Errorf("a pod on %s has %s, and that is not the node's: %+v", by, address, b.Spec)
+				t.Errorf("a pod on %s has %s, and that is not the node's: %+v", by, address, b.Status)
 			}
 		}
 	}

@@ -182,7 +182,7 @@ func (a *api) backFromTheDead(t *testing.T, users map[string]user) {
 	back.Reconcile(t.Context())
 	a.within(t, users, back, "after it has come back")
 	for _, b := range a.blocksNow(t, users) {
-		for _, h := range b.Spec.Holders {
+		for _, h := range b.Status.Holders {
 			if h.Fenced != "" {
 				t.Errorf("%s still has node %s as declared dead: %s", b.Metadata.Name, h.Node, h.Fenced)
 			}

@@ -33,6 +33,7 @@ func (a *api) endOfPool(t *testing.T, users map[string]user) {
 		all[0].del(t, p)
 	}
 
+	users["admin"].must(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"annotations": m{"ipam.relink.dev/delete": "lan"}}}, nil)
 	users["admin"].must(t, http.MethodDelete, pools+"/lan", m{}, nil)
 	keep := a.controller(t, users)
 	look := func() {

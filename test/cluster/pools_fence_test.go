@@ -1,14 +1,11 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +14,6 @@ import (
 	"github.com/relink-cni/relink/pkg/kube/objects"
 	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/pool/fence"
-	"github.com/relink-cni/relink/test/node"
 )
 
 // operator is a person with a certificate who has the role relink-operator.
@@ -36,17 +32,10 @@ func (a *api) operatorConfig(t *testing.T) string {
 	return a.config(t, "https://"+apiAddress, "olga.conf", fmt.Sprintf("{client-certificate: %s, client-key: %s}", a.path("olga.crt"), a.path("olga.key")))
 }
 
-// fenceBy calls relink ipam fence in an environment that names a kubeconfig.
+// fenceBy calls kubectl relink fence in an environment that names a kubeconfig.
 func fenceBy(t *testing.T, env string, args ...string) (said string, code int) {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(node.Bin, "relink"), append([]string{"ipam", "fence"}, args...)...)
-	cmd.Env = []string{env}
-	out, err := cmd.CombinedOutput()
-	var ended *exec.ExitError
-	if err != nil && !errors.As(err, &ended) {
-		t.Fatal(err)
-	}
-	return string(out), cmd.ProcessState.ExitCode()
+	return kubectl(t, env, append([]string{"fence"}, args...)...)
 }
 
 // fencedByHand has people declare nodes dead, on a real API and with the rights that deploy/ has for them.
@@ -104,7 +93,7 @@ func (a *api) fencedWithoutObject(t *testing.T, users map[string]user) {
 	}
 	for _, b := range a.blocksNow(t, users) {
 		if len(b.FencedOffsets()) > 0 {
-			t.Errorf("an agent has fenced: %+v", b.Spec)
+			t.Errorf("an agent has fenced: %+v", b.Status)
 		}
 	}
 	said, code := fenceBy(t, "KUBECONFIG="+a.operatorConfig(t), "node3", "--yes", "--reason", "power is off")
@@ -113,7 +102,7 @@ func (a *api) fencedWithoutObject(t *testing.T, users map[string]user) {
 	}
 	other.all(t, had, nil)
 	for _, b := range a.blocksNow(t, users) {
-		for _, h := range b.Spec.Holders {
+		for _, h := range b.Status.Holders {
 			if is := strings.HasPrefix(h.Fenced, "by hand: power is off, "); is != (h.Node == "node3") {
 				t.Errorf("%s says of %s: %q", b.Metadata.Name, h.Node, h.Fenced)
 			}
@@ -137,7 +126,7 @@ func (a *api) comesBack(t *testing.T, users map[string]user, dead *member, pods 
 	}
 	holds := func() (n int) {
 		for _, b := range a.blocksNow(t, users) {
-			for _, h := range b.Spec.Holders {
+			for _, h := range b.Status.Holders {
 				if h.Node == dead.name {
 					n++
 				}
@@ -181,7 +170,7 @@ func (a *api) fencedAlive(t *testing.T, users map[string]user) {
 		users[who].must(t, http.MethodPut, blocks+"/"+b.Metadata.Name, blockObject(b), nil)
 	}
 	plan, all := look()
-	next, _ := all[0].Confirm(all[0].Spec.Holders[0].Party, "boot-of-the-test")
+	next, _ := all[0].Confirm(all[0].Status.Holders[0].Party, "boot-of-the-test")
 	writes("node3", next)
 	r := plan.Run(t.Context())
 	if want := "the node lives: it has confirmed what it has of AddressBlock " + all[0].Metadata.Name; !strings.HasPrefix(r.Alive, want) || r.Count(fence.Skipped) != len(r.Parts) {
@@ -189,7 +178,7 @@ func (a *api) fencedAlive(t *testing.T, users map[string]user) {
 	}
 	for _, b := range a.blocksNow(t, users) {
 		if len(b.FencedOffsets()) > 0 {
-			t.Errorf("a node that lives is fenced: %+v", b.Spec)
+			t.Errorf("a node that lives is fenced: %+v", b.Status)
 		}
 	}
 	plan, all = look()
@@ -200,8 +189,8 @@ func (a *api) fencedAlive(t *testing.T, users map[string]user) {
 	}
 	var now pool.Block
 	users["admin"].must(t, http.MethodGet, blocks+"/"+all[0].Metadata.Name, nil, &now)
-	if len(now.FencedOffsets()) == 0 || len(now.Spec.Want) != 1 {
-		t.Errorf("what another node asks for is lost, or nothing is fenced: %+v", now.Spec)
+	if len(now.FencedOffsets()) == 0 || len(now.Status.Want) != 1 {
+		t.Errorf("what another node asks for is lost, or nothing is fenced: %+v", now.Status)
 	}
 }
 
@@ -245,7 +234,7 @@ func (a *api) fencedStore(t *testing.T, users map[string]user) {
 	a.within(t, users, renewed, "after the fence")
 	for _, b := range a.blocksNow(t, users) {
 		if h, holds := b.Holder(pool.Party{Node: "node3", Store: is.ID}); holds && h.Fenced != "" {
-			t.Errorf("%s says that the new disk is dead: %+v", b.Metadata.Name, b.Spec)
+			t.Errorf("%s says that the new disk is dead: %+v", b.Metadata.Name, b.Status)
 		}
 	}
 }

@@ -1,20 +1,15 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/anishathalye/porcupine"
-
-	"github.com/relink-cni/relink/pkg/ipam/lease"
 )
 
 // handover is what happens to an address: a pod gets it, or gives it up.
@@ -90,147 +85,60 @@ func (h *history) illegal(t *testing.T) bool {
 	return result == porcupine.Illegal
 }
 
-// busy is a node of the history. restarts excludes a restart of the agent while an ADD asks it.
-type busy struct {
-	*member
-	number   int
-	restarts sync.RWMutex
-}
-
-// work starts and ends pods without an owner until it is over. faults happen to the node meanwhile.
-func (b *busy) work(t *testing.T, h *history, over func() bool, faults func()) {
-	var pods []given
-	for !over() {
-		switch n := rand.IntN(20); {
-		case n == 0:
-			faults()
-		case n < 9 && len(pods) > 0:
-			i := rand.IntN(len(pods))
-			b.ends(t, h, pods[i])
-			pods = slices.Delete(pods, i, i+1)
-		case n < 18 && len(pods) < 12:
-			b.restarts.RLock()
-			ctx, cancel := context.WithTimeout(t.Context(), patienceOfStep)
-			called := time.Now()
-			p, err := b.add(ctx, b.request(lease.Policy{}, ""))
-			cancel()
-			b.restarts.RUnlock()
-			if err == nil {
-				h.record(b.number, handover{p.address, p.key.ContainerID, true}, called)
-				pods = append(pods, p)
-			}
-		default:
-			time.Sleep(rand.N(5 * time.Millisecond))
-		}
-	}
-}
-
-func (b *busy) ends(t *testing.T, h *history, p given) {
-	called := time.Now()
-	if err := b.store.Release(t.Context(), p.key, lease.Policy{}); err != nil {
-		t.Errorf("%s: DEL: %v", b.name, err)
-	}
-	h.record(b.number, handover{p.address, p.key.ContainerID, false}, called)
-}
-
-// fault draws what happens to the node: its agent is killed and started again, or it is cut off from the API.
-func (b *busy) fault(t *testing.T) {
-	if rand.IntN(2) == 0 {
-		b.api.set(15, true)
-		time.Sleep(rand.N(200 * time.Millisecond))
-		b.api.set(15, false)
-		return
-	}
-	b.api.dieAfter(rand.IntN(6))
-	time.Sleep(rand.N(100 * time.Millisecond))
-	b.restarts.Lock()
-	defer b.restarts.Unlock()
-	b.end()
-	b.api.mu.Lock()
-	b.api.dies = false
-	b.api.mu.Unlock()
-	b.start(t, b.watch)
-}
-
-// moves starts the owner's pod on one node after the other until it is over, and counts how often it has moved.
-func moves(t *testing.T, h *history, all []*busy, owner string, over func() bool, moved *atomic.Int64) {
-	last := ""
-	for !over() {
-		b := all[rand.IntN(len(all))]
-		b.restarts.RLock()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		called := time.Now()
-		p, err := b.tryOwned(ctx, owner)
-		cancel()
-		b.restarts.RUnlock()
-		if p.address.IsValid() { // Also if the claim has failed.
-			h.record(b.number, handover{p.address, p.key.ContainerID, true}, called)
-			time.Sleep(rand.N(20 * time.Millisecond))
-			b.ends(t, h, p)
-		}
-		if err == nil && b.name != last {
-			if last != "" {
-				moved.Add(1)
-			}
-			last = b.name
-		}
-	}
-}
-
 // What a history must have, so that it shows something.
 const fewestGets, fewestMoves = 50, 2
 
-// histories records what pods have which address when, on nodes to which everything happens at once, and checks that it is as if there
-// were one node.
-func (a *api) histories(t *testing.T, users map[string]user) {
-	length := 3 * time.Second
-	if os.Getenv("RELINK_LONG") != "" {
-		length = time.Minute
-	}
-	h, moved := a.recorded(t, users, length)
-	gets := h.gets()
-	t.Logf("%d addresses were given, and owners have moved %d times", gets, moved)
-	if h.illegal(t) {
-		t.Error("two pods have had an address at one time")
-	}
-	if gets < fewestGets || moved < fewestMoves {
-		t.Errorf("%d addresses were given, and owners have moved %d times: this shows nothing", gets, moved)
-	}
-	t.Run("a double is found", func(t *testing.T) { h.findsDouble(t) })
+// course is what a history is like.
+type course struct {
+	length time.Duration
+	// settling is as that of a Controller: as long as in production if the API is restored from backups.
+	settling time.Duration
+	// lost is how many of 100 messages get lost, and steps how many steps a node makes between two faults.
+	lost, steps int
+	// pace bounds the pause after a step, and stay how long an owner's pod runs.
+	pace, stay time.Duration
+	// interval is the time between two events of the cluster, and restores says that backups are restored, too.
+	interval time.Duration
+	restores bool
 }
 
-// recorded is the history of some time, and how often owners have moved in it.
-func (a *api) recorded(t *testing.T, users map[string]user, length time.Duration) (*history, int64) {
+// lengthEnv is how long the history is, such as 5m.
+const lengthEnv = "RELINK_HISTORY"
+
+// courseOf returns what the histories are like: in make test, a few seconds.
+func courseOf(t *testing.T) course {
 	t.Helper()
-	h := &history{began: time.Now()}
-	var all []*busy
-	a.newPool(t, users, "10.46.0.0/27")
-	for i, name := range []string{"node1", "node2", "node3"} {
-		m := a.quiet(t, users, name)
-		all = append(all, &busy{member: m, number: i})
+	short := course{length: 3 * time.Second, settling: time.Millisecond, lost: 15, steps: 20, pace: 5 * time.Millisecond, stay: 20 * time.Millisecond, interval: time.Second}
+	long := course{length: 5 * time.Minute, settling: 5 * time.Second, steps: 400, pace: 40 * time.Millisecond, stay: 2 * time.Second, interval: 4 * time.Second, restores: true}
+	text := os.Getenv(lengthEnv)
+	if text == "" {
+		if os.Getenv("RELINK_LONG") != "" {
+			return long
+		}
+		return short
 	}
-	for _, b := range all {
-		b.api.set(15, false)
-		b.start(t, b.watch)
+	var err error
+	if long.length, err = time.ParseDuration(text); err != nil {
+		t.Fatal(err)
 	}
-	begun := time.Now()
-	var moved atomic.Int64
-	over := func() bool { // On a busy machine, and with faults that come at a bad time, owners move seldom.
-		lasts := time.Since(begun)
-		return lasts > length+30*time.Second || lasts > length && moved.Load() >= fewestMoves && h.gets() >= fewestGets
+	return long
+}
+
+// histories records what pods have which address when, on nodes to which everything happens at once, and checks that it is as if there
+// were one node. At its end nothing is left of all that, and each address can be given.
+func (a *api) histories(t *testing.T, users map[string]user) {
+	w := a.newStorm(t, users, courseOf(t))
+	w.run()
+	gets := w.h.gets()
+	t.Logf("%d addresses were given, owners have moved %d times, and %s", gets, w.moved.Load(), w.told())
+	if w.h.illegal(t) {
+		t.Error("two pods have had an address at one time")
 	}
-	var working sync.WaitGroup
-	for _, b := range all {
-		working.Go(func() { b.work(t, h, over, func() { b.fault(t) }) })
+	if gets < fewestGets || w.moved.Load() < fewestMoves {
+		t.Errorf("%d addresses were given, and owners have moved %d times: this shows nothing", gets, w.moved.Load())
 	}
-	for _, owner := range owners {
-		working.Go(func() { moves(t, h, all, owner, over, &moved) })
-	}
-	working.Wait()
-	for _, b := range all {
-		b.end()
-	}
-	return h, moved.Load()
+	t.Run("a double is found", func(t *testing.T) { w.h.findsDouble(t) })
+	w.leavesNothing()
 }
 
 // findsDouble expects that the check finds one pod too many.

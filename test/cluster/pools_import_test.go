@@ -152,7 +152,7 @@ func (a *api) takenOver(t *testing.T, users map[string]user) {
 			t.Errorf("%s gives %s while the pool is paused: %v", n.name, p.address, err)
 		}
 	}
-	if b := a.blocksNow(t, users); len(b) != 2 || b[0].Spec.Addresses+b[1].Spec.Addresses != "AAB....A" && b[0].Spec.Addresses+b[1].Spec.Addresses != "...AAAB." {
+	if b := a.blocksNow(t, users); len(b) != 2 || b[0].Status.Addresses+b[1].Status.Addresses != "AAB....A" && b[0].Status.Addresses+b[1].Status.Addresses != "...AAAB." {
 		t.Errorf("the blocks: %+v", b)
 	}
 	a.pause(t, users, false)
@@ -165,12 +165,12 @@ func (a *api) afterwards(t *testing.T, users map[string]user, one, two *before) 
 	held := attachment.Key{Network: "lan", ContainerID: "c1", IfName: "eth0"}
 	var c pool.Claim
 	users["admin"].must(t, http.MethodGet, claims+"/"+pool.ClaimName("lan", "eth0", acquisition("web-0").Owner), nil, &c)
-	if c.Spec.Active.Node != "node1" || c.Spec.Address != netip.MustParseAddr("10.12.0.5") {
-		t.Errorf("the claim is %+v", c.Spec)
+	if c.Status.Active.Node != "node1" || c.Status.Address != netip.MustParseAddr("10.12.0.5") {
+		t.Errorf("the claim is %+v", c.Status)
 	}
-	two.refusesOwner(t, "node node1 has "+c.Spec.Address.String()+" of the pool lan, and has not handed it over")
+	two.refusesOwner(t, "node node1 has "+c.Status.Address.String()+" of the pool lan, and has not handed it over")
 	one.del(t, given{key: held})
-	if moved := two.mustOwn(t, "web-0"); moved.address != c.Spec.Address {
+	if moved := two.mustOwn(t, "web-0"); moved.address != c.Status.Address {
 		t.Errorf("the owner's next pod on the other node: %s", moved.address)
 	}
 	has := map[netip.Addr]string{}
@@ -209,7 +209,7 @@ func (a *api) twice(t *testing.T, users map[string]user) {
 	if want := "network lan of node node1 has it: if pods of both have it, delete one of them"; r.Files[0].Reason != want || r.Complete() {
 		t.Errorf("%+v, want %s", r, want)
 	}
-	users["admin"].must(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"annotations": m{pool.RecoveryKey: `{"why":"etcd was restored"}`}}}, nil)
+	users["admin"].must(t, http.MethodPatch, pools+"/lan/status", m{"status": m{"recovery": m{"message": "etcd was restored"}}}, nil)
 	two.pod(t, "c4", "web-3", "10.12.0.9")
 	_, _, err = two.takes(t, ipPools(t, map[int]string{5: "c2", 6: "c3", 9: "c4"}), two.options(lease.Policy{}))
 	if want := "the pool lan gives nothing new: the API has lost what nodes have, and waits for all nodes: etcd was restored"; err == nil || !strings.Contains(err.Error(), want) {
@@ -282,7 +282,7 @@ func hostLocalsDEL(t *testing.T, b *before, dir, address, id string) error {
 func (a *api) hasAll(t *testing.T, users map[string]user) (n int) {
 	t.Helper()
 	for _, b := range a.blocksNow(t, users) {
-		for i := range len(b.Spec.Addresses) {
+		for i := range len(b.Status.Addresses) {
 			if _, held := b.HolderOf(i); held {
 				n++
 			}

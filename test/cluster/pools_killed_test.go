@@ -86,10 +86,7 @@ func (a *api) again(t *testing.T, users map[string]user, was *member) *member {
 	m := a.quiet(t, users, was.name)
 	m.dir, m.pods, m.clock, m.api = was.dir, was.pods, was.clock, &faulty{API: was.api.API}
 	m.settling, m.surplus = was.settling, was.surplus
-	var err error
-	if m.store, err = m.open("lan"); err != nil {
-		t.Fatal(err)
-	}
+	m.reopen(t)
 	m.start(t, nil)
 	m.end()
 	return m

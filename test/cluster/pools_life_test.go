@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +20,7 @@ var parties = []pool.Party{node1, node2, node3}
 // stepOf draws a step of production that the party can make of the block.
 func stepOf(t *rapid.T, b pool.Block, p pool.Party) (name string, do step) {
 	all := func(is func(int) bool) (some []int) {
-		for i := range len(b.Spec.Addresses) {
+		for i := range len(b.Status.Addresses) {
 			if is(i) && rapid.Bool().Draw(t, "this address") {
 				some = append(some, i)
 			}
@@ -88,7 +89,7 @@ func (a *api) poolLife(t *testing.T, users map[string]user) {
 			}
 			said, answer := users[who].send(t, http.MethodPut, at, blockObject(next))
 			if answer.StatusCode != http.StatusOK {
-				t.Fatalf("%s: %s: %s\nof %+v\nto %+v", who, name, said, now.Spec, next.Spec)
+				t.Fatalf("%s: %s: %s\nof %+v\nto %+v", who, name, said, now.Status, next.Status)
 			}
 			now = pool.Block{}
 			fill(t, said, &now)
@@ -122,8 +123,8 @@ func (a *api) largest(t *testing.T, users map[string]user) {
 	for i := range 63 {
 		full = one(i)(full)
 	}
-	for i := range full.Spec.Want {
-		full.Spec.Want[i].Store = strings.Repeat("w", 61) + fmt.Sprint(100+i)
+	for i := range full.Status.Want {
+		full.Status.Want[i].Store = strings.Repeat("w", 61) + fmt.Sprint(100+i)
 	}
 	empty := leaves(node1)(fenced(node1)(b))
 	for _, try := range []struct {
@@ -136,8 +137,8 @@ func (a *api) largest(t *testing.T, users map[string]user) {
 		{"gives all of it", b, "node1", settles(node1, all...), ""},
 		{"gives it to who has no place", full, "node1", settles(node1, 63), ""},
 		{"takes all of it", empty, "node2", takes(node2, all...), ""},
-		{"takes what all others have", full, "node1", becomes(strings.Repeat(full.Spec.Holders[0].ID, 64)), "which must give it back first"},
-		{"changes who wants", full, "node1", edits(func(s *pool.BlockSpec) { s.Want[63].Claim = "c" }), "it may not ask for node nnn"},
+		{"takes what all others have", full, "node1", becomes(strings.Repeat(full.Status.Holders[0].ID, 64)), "which must give it back first"},
+		{"changes who wants", full, "node1", edits(func(s *pool.BlockStatus) { s.Want[63].Claim = "c" }), "it may not ask for node nnn"},
 	} {
 		var now pool.Block
 		users["admin"].must(t, http.MethodPost, blocks, blockObject(try.before), &now)
@@ -148,7 +149,7 @@ func (a *api) largest(t *testing.T, users map[string]user) {
 }
 
 // fault draws a change that no agent makes.
-func fault(t *rapid.T, s *pool.BlockSpec) {
+func fault(t *rapid.T, s *pool.BlockStatus) {
 	s.Epoch++
 	place := func(n int) int { return rapid.IntRange(0, max(0, n-1)).Draw(t, "place") }
 	node := func() string { return rapid.SampledFrom(parties).Draw(t, "node").Node }
@@ -210,7 +211,7 @@ func (a *api) madeUp(t *testing.T, users map[string]user) {
 				_, do := stepOf(t, now, p)
 				next = do(now)
 			}
-			next = edits(func(s *pool.BlockSpec) {
+			next = edits(func(s *pool.BlockStatus) {
 				for range rapid.IntRange(1, 3).Draw(t, "faults") {
 					fault(t, s)
 				}
@@ -222,7 +223,7 @@ func (a *api) madeUp(t *testing.T, users map[string]user) {
 			}
 			took++
 			if wrong := unsound(now, next, p.Node); wrong != "" {
-				t.Errorf("the API lets %s do this: %s\nof %+v\nto %+v", p.Node, wrong, now.Spec, next.Spec)
+				t.Errorf("the API lets %s do this: %s\nof %+v\nto %+v", p.Node, wrong, now.Status, next.Status)
 			}
 		}
 	})
@@ -236,16 +237,16 @@ func unsound(was, is pool.Block, node string) string {
 	var all []string
 	wrong := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	gets := map[string]int{}
-	for i := range len(was.Spec.Addresses) {
+	for i := range len(was.Status.Addresses) {
 		from, held := was.HolderOf(i)
 		to, holds := is.HolderOf(i)
-		if held == holds && from.SameParty(to.Party) && from.Node == to.Node || !held && !holds && was.Spec.Addresses[i] == is.Spec.Addresses[i] {
+		if held == holds && from.SameParty(to.Party) && from.Node == to.Node || !held && !holds && was.Status.Addresses[i] == is.Status.Addresses[i] {
 			continue
 		}
 		gets[to.Store]++
 		own := held && from.Node == node
 		switch {
-		case was.Spec.Addresses[i] == pool.Excluded || is.Spec.Addresses[i] == pool.Excluded:
+		case was.Status.Addresses[i] == pool.Excluded || is.Status.Addresses[i] == pool.Excluded:
 			wrong("%s is given never", was.Address(i))
 		case held && !own && from.Fenced == "":
 			wrong("%s is of %s", was.Address(i), from.Node)
@@ -253,20 +254,20 @@ func unsound(was, is pool.Block, node string) string {
 			wrong("%s goes to %s", was.Address(i), to.Node)
 		case !holds && held && !own:
 			wrong("%s of %s is nobody's", was.Address(i), from.Node)
-		case holds && from.Fenced != "" && !slices.Contains(is.Spec.Unproven, was.Address(i)):
+		case holds && from.Fenced != "" && !slices.Contains(is.Status.Unproven, was.Address(i)):
 			wrong("%s of %s is not unproven", was.Address(i), from.Node)
 		}
 	}
-	for _, h := range was.Spec.Holders {
+	for _, h := range was.Status.Holders {
 		now, stays := is.Holder(h.Party)
 		if gets[h.Store] > 0 && now.Epoch > h.Epoch {
 			now.Epoch = h.Epoch
 		}
-		if h.Node != node && now != h && (stays || h.Fenced != "" || strings.Contains(was.Spec.Addresses, h.ID)) {
+		if h.Node != node && !reflect.DeepEqual(now, h) && (stays || h.Fenced != "" || strings.Contains(was.Status.Addresses, h.ID)) {
 			wrong("holder %s of %s", h.ID, h.Node)
 		}
 	}
-	for _, h := range is.Spec.Holders {
+	for _, h := range is.Status.Holders {
 		before, stays := was.Holder(h.Party)
 		if before.Fenced != h.Fenced {
 			wrong("the fence of %s", h.Node)
@@ -276,14 +277,14 @@ func unsound(was, is pool.Block, node string) string {
 		}
 	}
 	wanted := func(b pool.Block, w pool.Want) (n int) {
-		for _, o := range b.Spec.Want {
+		for _, o := range b.Status.Want {
 			if o.SameParty(w.Party) && o.Address == w.Address {
 				n = max(n, o.Count, 1)
 			}
 		}
 		return n
 	}
-	for _, w := range slices.Concat(was.Spec.Want, is.Spec.Want) {
+	for _, w := range slices.Concat(was.Status.Want, is.Status.Want) {
 		before, now := wanted(was, w), wanted(is, w)
 		if h, held := was.Holder(w.Party); w.Node != node && (now > before || before-now > gets[w.Store] && (!held || h.Fenced == "")) {
 			wrong("node %s wants %d instead of %d", w.Node, now, before)

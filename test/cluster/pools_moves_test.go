@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/pool/controller"
+	"github.com/relink-cni/relink/test/pooltest"
 )
 
 // share has nodes share a pool on a real API, with the rights and the policies of deploy/.
@@ -37,17 +39,37 @@ func (a *api) share(t *testing.T, users map[string]user) {
 	t.Run("the API forgets", func(t *testing.T) { a.forgetful(t, users) })
 	t.Run("a node is killed at its steps", func(t *testing.T) { a.killedAtSteps(t, users) })
 	t.Run("pools that overlap", func(t *testing.T) { a.overlaps(t, users) })
+	t.Run("racks", func(t *testing.T) { a.racks(t, users) })
+	t.Run("a node is drained", func(t *testing.T) { a.drained(t, users) })
 	t.Run("a node from an image", func(t *testing.T) { a.copies(t, users) })
 	t.Run("late DELs", func(t *testing.T) { a.lateDELs(t, users) })
+	t.Run("scenes", func(t *testing.T) { a.scenes(t, users) })
 	t.Run("histories", func(t *testing.T) { a.histories(t, users) })
 	t.Run("something fails", func(t *testing.T) { a.failuresOfTable(t, users) })
 	t.Run("on the wire", func(t *testing.T) { a.onTheWire(t, users) })
 }
 
-// controller looks with the rights of the controller.
-func (a *api) controller(t *testing.T, users map[string]user) *controller.Controller {
+// keeper looks at all pools at once with the rights of the controller.
+type keeper struct {
+	*controller.Controller
+	api pool.API
+}
+
+func (a *api) controller(t *testing.T, users map[string]user) keeper {
 	t.Helper()
-	return controller.New(a.poolsOf(t, "controller", users["controller"]), slog.New(slog.DiscardHandler))
+	api := a.poolsOf(t, "controller", users["controller"])
+	return keeper{controller.New(controller.Config{API: api, Log: slog.New(slog.DiscardHandler)}), api}
+}
+
+// fastClock has an hour in two seconds.
+func fastClock() func() time.Time {
+	begun := time.Now()
+	return func() time.Time { return begun.Add(1800 * time.Since(begun)) }
+}
+
+// Reconcile looks once.
+func (k keeper) Reconcile(ctx context.Context) error {
+	return pooltest.Reconcile(ctx, k.api, k.Controller.Reconcile)
 }
 
 // newPool makes the pool lan anew: 61 addresses in 16 blocks.
@@ -75,17 +97,20 @@ func noPool(t *testing.T, admin user, name string) {
 // deletePool deletes the pool, whoever has addresses of it: the controller may.
 func deletePool(t *testing.T, admin user, name string) {
 	t.Helper()
-	keep := user{&http.Client{Timeout: admin.http.Timeout, Transport: asController{admin.http.Transport}}, admin.token}
-	keep.send(t, http.MethodPatch, pools+"/"+name, m{"metadata": m{"finalizers": nil}})
+	keep := user{&http.Client{Timeout: admin.http.Timeout, Transport: impersonates{admin.http.Transport, "system:serviceaccount:relink-system:relink-controller"}}, admin.token}
+	keep.send(t, http.MethodPatch, pools+"/"+name, m{"metadata": m{"finalizers": nil, "annotations": m{"ipam.relink.dev/delete": name}}})
 	admin.send(t, http.MethodDelete, pools+"/"+name, m{})
 }
 
-// asController asks as relink-controller.
-type asController struct{ http.RoundTripper }
+// impersonates asks as another user.
+type impersonates struct {
+	http.RoundTripper
+	user string
+}
 
-func (c asController) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c impersonates) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
-	r.Header.Set("Impersonate-User", "system:serviceaccount:relink-system:relink-controller")
+	r.Header.Set("Impersonate-User", c.user)
 	return c.RoundTripper.RoundTrip(r)
 }
 
@@ -157,16 +182,21 @@ func acquisition(owner string) pool.Acquisition {
 
 // tryOwned is the ADD of an owner's pod. If the claim fails, the pod has an address, and the ADD has failed.
 func (m *member) tryOwned(ctx context.Context, owner string) (given, error) {
-	if _, err := m.Acquire(ctx, acquisition(owner)); err != nil {
+	return m.tryAcquired(ctx, acquisition(owner), sticky)
+}
+
+// tryAcquired is tryOwned for any owner.
+func (m *member) tryAcquired(ctx context.Context, a pool.Acquisition, policy lease.Policy) (given, error) {
+	if _, err := m.Acquire(ctx, a); err != nil {
 		return given{}, err
 	}
-	r := m.request(sticky, owner)
-	r.QueriedPools = r.Pools
+	r := m.request(policy, "")
+	r.Owner, r.QueriedPools = a.Owner, r.Pools
 	p, err := m.add(ctx, r)
 	if err != nil {
 		return given{}, err
 	}
-	if err := m.Claim(ctx, pool.ClaimedAddress{Acquisition: acquisition(owner), Address: p.address}); err != nil {
+	if err := m.Claim(ctx, pool.ClaimedAddress{Acquisition: a, Address: p.address}); err != nil {
 		return p, err
 	}
 	return p, m.store.MarkClaimed(ctx, p.address, r.Owner)
@@ -213,16 +243,16 @@ func (a *api) ownerMoves(t *testing.T, users map[string]user) {
 	}
 	var c pool.Claim
 	users["admin"].must(t, http.MethodGet, claims+"/"+pool.ClaimName("lan", "eth0", acquisition("web-0").Owner), nil, &c)
-	if c.Spec.Active.Node != "node2" || c.Spec.Epoch != 2 || c.Spec.Address != first.address {
-		t.Errorf("the claim is %+v", c.Spec)
+	if c.Status.Active.Node != "node2" || c.Status.Epoch != 2 || c.Status.Address != first.address {
+		t.Errorf("the claim is %+v", c.Status)
 	}
-	// Any node can say whose the address is.
-	says, err := all[2].ShowAddress(t.Context(), first.address)
-	if err != nil || len(says) != 1 || says[0].Holder == nil || says[0].Holder.Node != "node2" || len(says[0].Claims) != 1 || says[0].Claims[0].Metadata.Name != c.Metadata.Name {
-		t.Errorf("who has %s: %+v, %v", first.address, says, err)
+	// The API says whose the address is.
+	said, code := kubectl(t, "KUBECONFIG="+a.adminConfig(t), "show", first.address.String())
+	if code != 0 || !strings.Contains(said, "\nNode:     node2\n") || !strings.Contains(said, "\nClaim:    "+c.Metadata.Name+"\n") {
+		t.Errorf("who has %s: status %d\n%s", first.address, code, said)
 	}
-	says, err = all[2].ShowAddress(t.Context(), netip.MustParseAddr("10.5.0.1"))
-	if err != nil || len(says) != 1 || says[0].Holder != nil || !says[0].Excluded || says[0].Claims != nil {
-		t.Errorf("who has the gateway: %+v, %v", says, err)
+	const gateway = "Node:     nobody: the pool never gives this address\nOwner:    nobody\n\nrelink: no node has 10.5.0.1, and the pool lan never gives it\n"
+	if said, code = kubectl(t, "KUBECONFIG="+a.adminConfig(t), "show", "10.5.0.1"); code != 1 || !strings.HasSuffix(said, gateway) {
+		t.Errorf("who has the gateway: status %d\n%s", code, said)
 	}
 }

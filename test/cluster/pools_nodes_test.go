@@ -32,7 +32,7 @@ type member struct {
 	*poolnode.Controller
 	log   node.Log
 	end   func()
-	watch func(context.Context, chan<- pool.Change)
+	watch func(context.Context, pool.Handler)
 	// settling and surplus are the Controller's, and short if they are 0.
 	settling, surplus time.Duration
 	// ahead is how far the agent's clock is ahead of this machine's, in nanoseconds.
@@ -51,14 +51,9 @@ func (a *api) member(t *testing.T, name string, u user) *member {
 	pools := a.poolsOf(t, name, u)
 	m := &member{name: name, dir: t.TempDir(), api: &faulty{API: pools}, clock: &nodeClock{}}
 	a.nodes = append(a.nodes, m)
-	m.watch = func(ctx context.Context, changes chan<- pool.Change) {
-		pools.Watch(ctx, name, slog.New(slog.DiscardHandler), changes)
-	}
+	m.watch = func(ctx context.Context, h pool.Handler) { pools.Watch(ctx, name, slog.New(slog.DiscardHandler), h) }
 	m.start(t, m.watch)
-	var err error
-	if m.store, err = m.open("lan"); err != nil {
-		t.Fatal(err)
-	}
+	m.reopen(t)
 	return m
 }
 
@@ -121,10 +116,20 @@ func (m *member) open(network string) (*lease.Store, error) {
 	return s, nil
 }
 
+// reopen opens the test's store with the node's machine and boot. A change of a store that was opened before would end all pods: for it
+// they are of another boot.
+func (m *member) reopen(t *testing.T) {
+	t.Helper()
+	var err error
+	if m.store, err = m.open("lan"); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (m *member) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&m.log, nil)) }
 
 // start starts the node's agent. end ends it.
-func (m *member) start(t *testing.T, watch func(context.Context, chan<- pool.Change)) {
+func (m *member) start(t *testing.T, watch func(context.Context, pool.Handler)) {
 	t.Helper()
 	m.Controller = poolnode.New(poolnode.Config{
 		API: m.api, Node: m.name, Dir: m.dir, Log: m.logger(), Watch: watch, Open: m.open,
@@ -176,7 +181,7 @@ func (m *member) add(ctx context.Context, r lease.Request) (given, error) {
 	}
 	got, err := store.Allocate(ctx, r)
 	if errors.Is(err, lease.ErrExhausted) || errors.Is(err, lease.ErrUnconfirmed) {
-		if err := m.Refill(ctx, pool.Demand{Network: "lan", Pools: r.Pools}); err != nil {
+		if err := m.Refill(ctx, pool.Demand{Network: "lan", Pools: r.Pools, Probes: r.Probes}); err != nil {
 			return given{}, err
 		}
 		got, err = store.Allocate(ctx, r)
@@ -238,12 +243,16 @@ type faulty struct {
 	// left is how many messages get through before the agent dies, if it dies.
 	left int
 	dies bool
+	// stopped keeps messages on their way: the agent is stopped, and goes on later.
+	stopped sync.RWMutex
 }
 
 var errLost = errors.New("the connection was lost")
 
 // passes says whether the next message gets through.
 func (f *faulty) passes() bool {
+	f.stopped.RLock()
+	defer f.stopped.RUnlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.dies {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -16,54 +17,33 @@ import (
 // claimPolicy tries what agents do with claims, and what they never do.
 func (a *api) claimPolicy(t *testing.T, users map[string]user) {
 	at := func(p pool.Party) pool.Place { return pool.Place{Party: p, PodUID: "pod-2"} }
-	moves := func(p pool.Party) func(*pool.ClaimSpec) {
-		return func(s *pool.ClaimSpec) { s.Epoch, s.Active, s.Target = s.Epoch+1, at(p), nil }
+	moves := func(p pool.Party) func(*pool.ClaimStatus) {
+		return func(s *pool.ClaimStatus) { s.Epoch, s.Active = s.Epoch+1, at(p) }
 	}
-	goes := func(p pool.Party) func(*pool.ClaimSpec) {
-		return func(s *pool.ClaimSpec) { to := at(p); s.Target = &to }
-	}
-	ends := func(s *pool.ClaimSpec) { s.Target = nil }
-	accepted := func(s *pool.ClaimSpec) { goes(node2)(s); s.Accepted = "pod-2" }
-	readdress := func(s *pool.ClaimSpec) { s.Address = netip.MustParseAddr("10.3.0.9") }
-	same := func(*pool.ClaimSpec) {}
-	const target = "a node makes itself the target only, and removes itself, or the target of what it has"
+	readdress := func(s *pool.ClaimStatus) { s.Address = netip.MustParseAddr("10.3.0.9") }
+	same := func(*pool.ClaimStatus) {}
 	for i, try := range []struct {
 		name   string
-		before func(*pool.ClaimSpec)
+		before func(*pool.ClaimStatus)
 		by     string
-		do     func(*pool.ClaimSpec)
+		do     func(*pool.ClaimStatus)
 		want   string
 	}{
-		{"the next pod on the node", same, "node1", func(s *pool.ClaimSpec) { s.Active = at(node1) }, ""},
+		{"the next pod on the node", same, "node1", func(s *pool.ClaimStatus) { s.Active = at(node1) }, ""},
 		{"the next pod has another address", same, "node1", readdress, ""},
 		{"a pod on another node", same, "node2", moves(node2), ""},
-		{"a machine is about to come", same, "node2", goes(node2), ""},
-		{"a machine does not come", goes(node2), "node2", ends, ""},
-		{"a machine does not go", goes(node2), "node1", ends, ""},
-		{"a machine may come", goes(node2), "node1", func(s *pool.ClaimSpec) { s.Accepted = "pod-2" }, ""},
-		{"a machine that may come has come", accepted, "node2", func(s *pool.ClaimSpec) { moves(node2)(s); s.Accepted = "" }, ""},
-		{"a machine comes instead of one that may come", accepted, "node3", func(s *pool.ClaimSpec) { goes(node3)(s); s.Accepted = "" }, ""},
-		{"a machine has come", goes(node2), "node2", moves(node2), ""},
-		{"a machine has gone", goes(node2), "node1", moves(node2), ""},
-		{"a pod comes before the machine", goes(node2), "node3", moves(node3), ""},
-		{"a machine comes instead of another", goes(node2), "node3", goes(node3), ""},
 		{"the pod is gone", same, "node1", nil, ""},
-		{"the machine that came is gone", goes(node2), "node2", nil, ""},
 
-		{"moves to another node", same, "node1", moves(node2), "node node1 may not change AddressClaim NAME: spec.active.node is node1, and this node makes it its own only, or the target's if it has it"},
+		{"moves to another node", same, "node1", moves(node2), "node node1 may not change AddressClaim NAME: status.active.node is node1, and this node makes it its own only"},
 		{"moves from another node to a third one", same, "node2", moves(node3), "and this node makes it its own only"},
-		{"moves to the target for another node", goes(node2), "node3", moves(node2), "and this node makes it its own only"},
-		{"moves too far", same, "node2", func(s *pool.ClaimSpec) { s.Epoch, s.Active = s.Epoch+2, at(node2) }, "spec.epoch grows by 1 at most"},
-		{"makes another node the target", same, "node1", goes(node2), target},
-		{"ends another's move", goes(node2), "node3", ends, target},
-		{"changes another's pod", same, "node2", func(s *pool.ClaimSpec) { s.Active.PodUID = "pod-3" }, "and this node makes it its own only"},
-		{"accepts a machine for another", goes(node2), "node3", func(s *pool.ClaimSpec) { s.Accepted = "pod-2" }, "spec.address, spec.retain and spec.accepted belong to node node1"},
-		{"changes another's address", same, "node2", readdress, "spec.address, spec.retain and spec.accepted belong to node node1"},
-		{"changes another's time", same, "node2", func(s *pool.ClaimSpec) { s.Retain = "1s" }, "spec.address, spec.retain and spec.accepted belong to node node1"},
-		{"deletes another's", goes(node2), "node3", nil, "node node3 may not delete AddressClaim NAME: it is of node node1"},
+		{"moves too far", same, "node2", func(s *pool.ClaimStatus) { s.Epoch, s.Active = s.Epoch+2, at(node2) }, "status.epoch grows by 1 at most"},
+		{"changes another's pod", same, "node2", func(s *pool.ClaimStatus) { s.Active.PodUID = "pod-3" }, "and this node makes it its own only"},
+		{"changes another's address", same, "node2", readdress, "status.address and status.retain belong to node node1"},
+		{"changes another's time", same, "node2", func(s *pool.ClaimStatus) { s.Retain = "1s" }, "status.address and status.retain belong to node node1"},
+		{"deletes another's", same, "node3", nil, "node node3 may not delete AddressClaim NAME: it is of node node1"},
 	} {
 		c := claimOf(node1, fmt.Sprintf("pod-%d", i))
-		try.before(&c.Spec)
+		try.before(&c.Status)
 		var now pool.Claim
 		users["admin"].must(t, http.MethodPost, claims, claimObject(c), &now)
 		for _, who := range []string{try.by + "'s unit", try.by} {
@@ -71,7 +51,7 @@ func (a *api) claimPolicy(t *testing.T, users map[string]user) {
 			method, object, query := http.MethodDelete, deletion(now.Metadata, dry), ""
 			if try.do != nil {
 				next := now
-				try.do(&next.Spec)
+				try.do(&next.Status)
 				method, object = http.MethodPut, claimObject(next)
 			}
 			if dry && try.do != nil {
@@ -81,16 +61,13 @@ func (a *api) claimPolicy(t *testing.T, users map[string]user) {
 			check(t, who+": "+try.name, said, answer, http.StatusForbidden, strings.ReplaceAll(try.want, "NAME", now.Metadata.Name))
 		}
 	}
-	toNode2 := claimOf(node1, "new")
-	goes(node2)(&toNode2.Spec)
 	for _, try := range []struct {
 		by   string
 		new  pool.Claim
 		want string
 	}{
 		{"node1", claimOf(node1, "new"), ""},
-		{"node2", claimOf(node1, "new"), "spec.active.node is node1, and a node makes claims of its own only"},
-		{"node1", toNode2, "a node makes claims of its own only"},
+		{"node2", claimOf(node1, "new"), "status.active.node is node1, and a node makes claims of its own only"},
 	} {
 		said, answer := users[try.by].send(t, http.MethodPost, claims+"?dryRun=All", claimObject(try.new))
 		check(t, try.by+" makes a claim", said, answer, http.StatusForbidden, try.want)
@@ -99,18 +76,29 @@ func (a *api) claimPolicy(t *testing.T, users map[string]user) {
 
 // poolPolicy tries what agents do with pools, and what they never do.
 func (a *api) poolPolicy(t *testing.T, users map[string]user) {
+	// set writes fields of the pool. Those of the status have a request of their own.
+	set := func(u user, fields m, query string) (string, *http.Response) {
+		status, found := fields["status"]
+		if !found {
+			return u.send(t, http.MethodPatch, pools+"/lan"+query, fields)
+		}
+		var p m
+		users["admin"].must(t, http.MethodGet, pools+"/lan", nil, &p)
+		next, _ := p["status"].(map[string]any)
+		if next == nil {
+			next = m{}
+		}
+		maps.Copy(next, status.(m))
+		p["status"] = next
+		return u.send(t, http.MethodPut, pools+"/lan/status"+query, p)
+	}
+	recovery := func(r *pool.Recovery) m { return m{"status": m{"recovery": r}} }
 	clean := func() {
 		users["controller"].must(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"finalizers": nil}}, nil)
 		users["admin"].must(t, http.MethodPatch, pools+"/lan", m{"metadata": m{"annotations": nil}}, nil)
+		users["admin"].must(t, http.MethodPatch, pools+"/lan/status", m{"status": m{"recovery": nil}}, nil)
 	}
-	recovery := func(r *pool.Recovery) m {
-		text, is := pool.Pool{}.WithRecovery(r).Metadata.Annotations[pool.RecoveryKey]
-		if !is {
-			return m{"metadata": m{"annotations": m{pool.RecoveryKey: nil}}}
-		}
-		return m{"metadata": m{"annotations": m{pool.RecoveryKey: text}}}
-	}
-	begun := pool.Recovery{Since: "2030-01-02T03:04:05Z", Reason: `node node1: "lan-0" <older> \ ["asserted":`}
+	begun := pool.Recovery{Message: `node node1: "lan-0" <older> \ ["asserted":`, Nodes: []string{"node1"}}
 	asserted := func(r pool.Recovery, nodes ...string) *pool.Recovery {
 		for _, n := range nodes {
 			r, _ = r.WithAsserted(n)
@@ -118,17 +106,17 @@ func (a *api) poolPolicy(t *testing.T, users map[string]user) {
 		return &r
 	}
 	finalizers := func(all ...string) m { return m{"metadata": m{"finalizers": all}} }
-	written := m{"metadata": m{"annotations": m{pool.RecoveryKey: `{"why": "etcd was restored"}`}}}
+	written := recovery(&pool.Recovery{Message: "etcd was restored"})
 	const (
-		fields   = "an agent changes metadata.finalizers and the annotation ipam.relink.dev/recovery only"
+		fields   = "an agent changes metadata.finalizers and status.recovery only"
 		adds     = "an agent adds the finalizer ipam.relink.dev/blocks, and changes no other; the controller removes it"
 		ends     = "the controller and people end a recovery"
-		itself   = "a node adds itself only to the annotation ipam.relink.dev/recovery"
+		itself   = "a node adds itself only to status.recovery"
 		held     = "example.org/hold"
 		retained = pool.Finalizer
 	)
 	other := begun
-	other.Reason = "other"
+	other.Message = "other"
 	for _, try := range []struct {
 		name         string
 		before, done m
@@ -139,7 +127,11 @@ func (a *api) poolPolicy(t *testing.T, users map[string]user) {
 		{"begins a recovery", m{}, recovery(&begun), ""},
 		{"asserts first", recovery(&begun), recovery(asserted(begun, "node1")), ""},
 		{"asserts after others", recovery(asserted(begun, "node3", "node2")), recovery(asserted(begun, "node3", "node2", "node1")), ""},
-		{"asserts what a person has begun", written, recovery(asserted(pool.Recovery{Reason: "etcd was restored"}, "node1")), ""},
+		{"asserts after empty values", m{"status": m{"recovery": m{"message": "", "nodes": []string{}, "asserted": []string{}}, "free": "", "conditions": []string{}, "sequence": 0, "updated": ""}},
+			recovery(asserted(pool.Recovery{}, "node1")), ""},
+		{"begins one after empty values", m{"status": m{"free": "", "conditions": []string{}, "sequence": 0, "updated": "", "observedGeneration": 0}}, recovery(&begun), ""},
+		{"asserts twice", recovery(asserted(begun, "node1")), recovery(&pool.Recovery{Message: begun.Message, Nodes: begun.Nodes, Asserted: []string{"node1", "node1"}}), itself},
+		{"asserts what a person has begun", written, recovery(asserted(pool.Recovery{Message: "etcd was restored"}, "node1")), ""},
 
 		{"removes the finalizer", finalizers(retained), finalizers(), "node node1 may not change AddressPool lan: " + adds},
 		{"adds another finalizer", m{}, finalizers(held), adds},
@@ -147,9 +139,14 @@ func (a *api) poolPolicy(t *testing.T, users map[string]user) {
 		{"ends a recovery", recovery(asserted(begun, "node1")), recovery(nil), ends},
 		{"asserts for another", recovery(asserted(begun, "node3")), recovery(asserted(begun, "node3", "node2")), itself},
 		{"asserts for all", recovery(&begun), recovery(asserted(begun, "node1", "node2")), itself},
+		{"begins one for another node", m{}, recovery(&pool.Recovery{Message: "lost", Nodes: []string{"node2"}}), itself},
 		{"takes back what another asserts", recovery(asserted(begun, "node2")), recovery(asserted(begun, "node1")), itself},
 		{"changes the reason", recovery(&begun), recovery(asserted(other, "node1")), itself},
-		{"writes a recovery in its own words", m{}, m{"metadata": m{"annotations": m{pool.RecoveryKey: "now"}}}, itself},
+		{"begins one and asserts for another", m{}, recovery(asserted(begun, "node3")), itself},
+		{"adds a node that knows of a loss", recovery(&begun), recovery(&pool.Recovery{Message: begun.Message, Nodes: []string{"node1", "node2"}}), itself},
+		{"counts", m{}, m{"status": m{"granted": 9}}, fields},
+		{"writes a newer status", m{}, m{"status": m{"sequence": 99}}, fields},
+		{"says what holds", m{}, m{"status": m{"conditions": []m{{"type": "Ready", "status": "True", "reason": "Available", "message": "x", "lastTransitionTime": "2030-01-02T03:04:05Z"}}}}, fields},
 		{"pauses it", m{}, m{"spec": m{"paused": true}}, fields},
 		{"adds a label", m{}, m{"metadata": m{"labels": m{"a": "b"}}}, fields},
 		{"adds an annotation", m{}, m{"metadata": m{"annotations": m{"a": "b"}}}, fields},
@@ -158,10 +155,12 @@ func (a *api) poolPolicy(t *testing.T, users map[string]user) {
 		{"makes it another's", m{}, m{"metadata": m{"ownerReferences": []m{{"apiVersion": "v1", "kind": "Node", "name": "node1", "uid": "u"}}}}, fields},
 	} {
 		clean()
-		users["admin"].must(t, http.MethodPatch, pools+"/lan", try.before, nil)
+		if said, answer := set(users["admin"], try.before, ""); answer.StatusCode > 299 {
+			t.Fatalf("%s: %s", try.name, said)
+		}
 		for _, who := range []string{"node1's unit", "node1"} {
 			query := map[bool]string{true: "?dryRun=All"}[who != "node1"]
-			said, answer := users[who].send(t, http.MethodPatch, pools+"/lan"+query, try.done)
+			said, answer := set(users[who], try.done, query)
 			check(t, who+": "+try.name, said, answer, http.StatusForbidden, try.want)
 		}
 	}
@@ -180,7 +179,7 @@ func (a *api) finalizerPolicy(t *testing.T, users map[string]user) {
 	}
 	const (
 		refused = "AddressPool kept keeps its finalizer: nodes have addresses in 2 blocks of it. Another pool could give these while pods have them. " +
-			"relink ipam pools kept names the nodes. When they have given back all, relink-controller removes the finalizer"
+			"kubectl relink pools kept names the nodes. When they have given back all, relink-controller removes the finalizer"
 		lives     = "AddressPool kept keeps its finalizer: nodes can have addresses of it. Delete the pool: relink-controller removes the finalizer"
 		uncounted = "AddressPool kept keeps its finalizer: relink-controller has not counted its blocks since it was deleted"
 	)
@@ -286,17 +285,17 @@ func (a *api) selected(t *testing.T) {
 	admin.must(t, http.MethodPost, blocks, blockObject(taken(50, node1)), nil)
 	admin.must(t, http.MethodPost, blocks, blockObject(taken(51, node2)), nil)
 	one, two := claimOf(node1, "one"), claimOf(node2, "two")
-	two.Spec.Address = netip.MustParseAddr("10.3.0.6")
+	two.Status.Address = netip.MustParseAddr("10.3.0.6")
 	admin.must(t, http.MethodPost, claims, claimObject(one), nil)
 	admin.must(t, http.MethodPost, claims, claimObject(two), nil)
 	for query, want := range map[string][]string{
-		blocks + "?fieldSelector=spec.node=node2":                       {"lan-51"},
-		blocks + "?fieldSelector=spec.pool=lan":                         {"lan-50", "lan-51"},
-		blocks + "?fieldSelector=spec.pool=wan":                         nil,
-		blocks + "?labelSelector=" + pool.NodeLabel("node1"):            {"lan-50"},
-		claims + "?fieldSelector=spec.address=10.3.0.6":                 {two.Metadata.Name},
-		claims + "?fieldSelector=spec.active.node=node1":                {one.Metadata.Name},
-		claims + "?fieldSelector=spec.pool=lan,spec.active.node!=node1": {two.Metadata.Name},
+		blocks + "?fieldSelector=spec.node=node2":                         {"lan-51"},
+		blocks + "?fieldSelector=spec.pool=lan":                           {"lan-50", "lan-51"},
+		blocks + "?fieldSelector=spec.pool=wan":                           nil,
+		blocks + "?labelSelector=" + pool.NodeLabel("node1"):              {"lan-50"},
+		claims + "?fieldSelector=status.address=10.3.0.6":                 {two.Metadata.Name},
+		claims + "?fieldSelector=status.active.node=node1":                {one.Metadata.Name},
+		claims + "?fieldSelector=spec.pool=lan,status.active.node!=node1": {two.Metadata.Name},
 	} {
 		var list struct {
 			Items []struct {

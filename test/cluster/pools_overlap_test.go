@@ -130,11 +130,11 @@ func (a *api) rangeOverOthers(t *testing.T, users map[string]user) {
 	if n := o.gives(o.nodes[0], "young"); n != 3 {
 		t.Errorf("node1 has %d more addresses of young to give, want the 3 that it had", n)
 	}
-	if s := o.status(users, "young"); s.Problem != why || s.Existing != 2 {
+	if s := o.status(users, "young"); s.Problem() != why || s.Existing != 2 {
 		t.Errorf("the status of young is %+v", s)
 	}
-	if s := o.status(users, "old"); s.Problem != "" {
-		t.Errorf("the problem of old is %q", s.Problem)
+	if s := o.status(users, "old"); s.Problem() != "" {
+		t.Errorf("the problem of old is %q", s.Problem())
 	}
 }
 
@@ -147,7 +147,7 @@ func (a *api) tooLarge(t *testing.T, users map[string]user) {
 	const why = "10.0.0.1-10.255.255.254 of it is in AddressPool old (10.90.0.16-10.90.0.31), too: make a pool of other addresses"
 	o.refuses(o.nodes[2], "young", "the pool young gives nothing new: "+why)
 	o.start(o.nodes[1], "old", 9)
-	if young, old := o.status(users, "young"), o.status(users, "old"); young.Problem != why || young.Existing != 0 || old.Problem != "" || old.Existing < 3 {
+	if young, old := o.status(users, "young"), o.status(users, "old"); young.Problem() != why || young.Existing != 0 || old.Problem() != "" || old.Existing < 3 {
 		t.Errorf("the status of young is %+v, and that of old %+v", young, old)
 	}
 	noPool(t, o.admin, "none") // The blocks of old: nobody has anything of it any more.
@@ -164,14 +164,14 @@ func (a *api) wrongSpec(t *testing.T, users map[string]user) {
 	o.pool("second", pool.Spec{Subnet: "10.90.0.0/24", Ranges: []string{"10.90.0.16-10.90.0.31"}})
 	o.refuses(o.nodes[1], "second", "10.90.0.16-10.90.0.31 of it is in AddressPool first, which counts as all of 10.90.0.0/24 until its spec is correct")
 	o.refuses(o.nodes[1], "first", `invalid spec.exclude[0] "10.99.0.1": must have addresses of the subnet`)
-	if s := o.status(users, "first"); s.Existing < 2 || s.Granted < 5 || !strings.Contains(s.Problem, "invalid spec.exclude[0]") {
+	if s := o.status(users, "first"); s.Existing < 2 || s.Granted < 5 || !strings.Contains(s.Problem(), "invalid spec.exclude[0]") {
 		t.Errorf("the status of first is %+v", s)
 	}
 	said, answer := o.admin.send(t, http.MethodPatch, pools+"/first?dryRun=All", m{"metadata": m{"finalizers": nil}})
 	check(t, "the finalizer", said, answer, http.StatusForbidden, "AddressPool first keeps its finalizer: nodes have addresses in")
 	o.patch("first", m{"exclude": nil})
 	o.start(o.nodes[1], "first", 5) // The status has the problem so far.
-	if o.refuses(o.nodes[2], "second", "the pool second gives nothing new"); o.status(users, "first").Problem != "" {
+	if o.refuses(o.nodes[2], "second", "the pool second gives nothing new"); o.status(users, "first").Problem() != "" {
 		t.Error("the problem of first stays")
 	}
 }

@@ -89,7 +89,7 @@ func (a *api) throughThePlugin(t *testing.T, users map[string]user) {
 	if other, err := attach(t, call("c2", "job", `"pool": ["lan"]`)); err != nil || other == first {
 		t.Errorf("another pod: %s, %v", other, err)
 	}
-	if err := ipam.Del(t.Context(), call("c1", "web-0", `"pool": "lan", "sticky": "pod"`)); err != nil {
+	if err := ipam.Detached(t.Context(), (*ipam.Call).Del, call("c1", "web-0", `"pool": "lan", "sticky": "pod"`)); err != nil {
 		t.Fatal(err)
 	}
 	all[1].socket(t)

@@ -27,7 +27,7 @@ type step func(pool.Block) pool.Block
 // The steps of production.
 
 func gives(p pool.Party, offsets ...int) step {
-	return func(b pool.Block) pool.Block { return b.Release(p, offsets) }
+	return func(b pool.Block) pool.Block { return b.Release(p, offsets, nil) }
 }
 
 func takes(p pool.Party, offsets ...int) step {
@@ -36,7 +36,7 @@ func takes(p pool.Party, offsets ...int) step {
 
 func asks(w pool.Want) step { return func(b pool.Block) pool.Block { return b.Request(w) } }
 
-func leaves(p pool.Party) step { return func(b pool.Block) pool.Block { return b.Unfence(p) } }
+func leaves(p pool.Party) step { return func(b pool.Block) pool.Block { return b.Unfence(p, nil) } }
 
 // fenced is what the controller does.
 func fenced(p pool.Party) step {
@@ -53,8 +53,7 @@ func settles(p pool.Party, offsets ...int) step {
 		if err != nil {
 			panic(err)
 		}
-		b, _, _ = g.Mark(offsets).ReleaseMarked(b, p)
-		return b
+		return b.Release(p, g.Mark(offsets).Offsets(string(pool.Marked)), nil)
 	}
 }
 
@@ -81,27 +80,39 @@ func then(steps ...step) step {
 }
 
 // edits is what no agent does. The change is one of an owner, so that the API has nothing else against it.
-func edits(change func(*pool.BlockSpec)) step {
+func edits(change func(*pool.BlockStatus)) step {
 	return func(b pool.Block) pool.Block {
-		b.Spec.Holders, b.Spec.Want, b.Spec.Unproven = slices.Clone(b.Spec.Holders), slices.Clone(b.Spec.Want), slices.Clone(b.Spec.Unproven)
-		b.Spec.Epoch++
-		change(&b.Spec)
+		b.Status.Holders, b.Status.Want, b.Status.Unproven = slices.Clone(b.Status.Holders), slices.Clone(b.Status.Want), slices.Clone(b.Status.Unproven)
+		b.Status.Epoch++
+		change(&b.Status)
 		return b
 	}
 }
 
 // becomes replaces the characters.
 func becomes(addresses string) step {
-	return edits(func(s *pool.BlockSpec) { s.Addresses = addresses })
+	return edits(func(s *pool.BlockStatus) { s.Addresses = addresses })
 }
 
 func whole(b pool.Block) pool.Block { return b }
+
+// doubtsFirst says of the first address alone that a fenced holder had it.
+func doubtsFirst(b pool.Block) pool.Block {
+	b.Status.Unproven = []netip.Addr{b.Spec.First}
+	return b
+}
 
 // shared is a block of which node1 has two addresses, node2 one, and nobody one: AAB.
 var shared = then(asks(pool.Want{Party: node2, Count: 1}), gives(node1, 2), gives(node1, 3))
 
 // dead2 is shared, and node2 is fenced.
 var dead2 = then(shared, fenced(node2))
+
+// kept is shared after node2 was deleted: an owner has its address.
+func kept(b pool.Block) pool.Block {
+	b, _ = dead2(b).RemoveDeleted(func(h pool.Holder) bool { return h.SameParty(node2) }, func(netip.Addr) bool { return true })
+	return b
+}
 
 // six is the same block of IPv6.
 func six(index int64) step {
@@ -126,11 +137,18 @@ func allowed() []attempt {
 		{name: "gives a part of what is asked for", before: asks(pool.Want{Party: node2, Count: 3}), by: "node1", do: settles(node1, 1)},
 		{name: "gives one to each", before: then(asks(pool.Want{Party: node2, Count: 1}), asks(pool.Want{Party: node3, Count: 1})), by: "node1", do: settles(node1, 0, 1, 2, 3)},
 		{name: "gives a holder more", before: then(shared, asks(pool.Want{Party: node2, Count: 1})), by: "node1", do: settles(node1, 1)},
+		{name: "takes what an owner has", before: kept, by: "node1", do: takes(node1, 2)},
+		{name: "has probed for what was unproven", before: then(kept, takes(node1, 2)), by: "node1", do: func(b pool.Block) pool.Block {
+			proven := b.Address(2)
+			b.Status.Unproven = slices.DeleteFunc(slices.Clone(b.Status.Unproven), func(a netip.Addr) bool { return a == proven })
+			return b
+		}},
 		{name: "gives nothing to a fenced node that asks", before: then(dead2, asks(pool.Want{Party: node2, Count: 2})), by: "node1", do: settles(node1, 0, 1)},
 		{name: "gives the address of an owner", before: asks(sticky), by: "node1", do: settles(node1, 1)},
 		{name: "gives another address than that of the owner", before: asks(sticky), by: "node1", do: settles(node1, 2)},
 		{name: "gives to who has asked elsewhere", before: shared, by: "node1", do: func(b pool.Block) pool.Block { return b.HandOver(node1, []int{0, 1}, node3) }},
 		{name: "gives to another network of the node", before: shared, by: "node1", do: func(b pool.Block) pool.Block { return b.HandOver(node1, []int{0}, other) }},
+		{name: "leaves it to an owner", before: shared, by: "node1", do: becomes("=AB.")},
 		{name: "gives back and asks for another", before: then(shared, asks(pool.Want{Party: node3, Count: 1})), by: "node1", do: then(settles(node1, 0), asks(pool.Want{Party: node1, Count: 2}))},
 		{name: "takes what is nobody's", before: then(shared, gives(node2, 2)), by: "node2", do: takes(node2, 2, 3)},
 		{name: "takes what a fenced node had", before: dead2, by: "node1", do: takes(node1, 2)},
@@ -159,10 +177,10 @@ func allowed() []attempt {
 func forbidden() []attempt {
 	holder := func(p pool.Party, id string) pool.Holder { return pool.Holder{ID: id, Party: p, Epoch: 9} }
 	loses := func(i int, more ...pool.Holder) step {
-		return edits(func(s *pool.BlockSpec) { s.Holders = append(slices.Delete(s.Holders, i, i+1), more...) })
+		return edits(func(s *pool.BlockStatus) { s.Holders = append(slices.Delete(s.Holders, i, i+1), more...) })
 	}
 	second := func(change func(*pool.Holder)) step {
-		return edits(func(s *pool.BlockSpec) { change(&s.Holders[1]) })
+		return edits(func(s *pool.BlockStatus) { change(&s.Holders[1]) })
 	}
 	const stays = `the holder B is of node node2, and stays as it is`
 	const fences = `the controller and people fence the holder B, and end that; a node that was fenced only leaves`
@@ -177,19 +195,22 @@ func forbidden() []attempt {
 		{"brings back what is never given", becomes("AA-A"), "node1", becomes("AAAA"), "the address 10.3.X.Y+2 is given never, or is not, and this stays so"},
 		{"withdraws an address", shared, "node1", becomes("A-B."), "the address 10.3.X.Y+1 is given never, or is not, and this stays so"},
 		{"gives to a fenced holder", dead2, "node1", becomes("ABB."), "the address 10.3.X.Y+1 goes to nobody, or to a holder that is not fenced"},
-		{"gives another what a fenced one had", then(dead2, fenced(node1)), "node3", edits(func(s *pool.BlockSpec) {
+		{"gives another what a fenced one had", then(dead2, fenced(node1)), "node3", edits(func(s *pool.BlockStatus) {
 			s.Holders, s.Addresses = append(s.Holders, holder(pool.Party{Node: "node4", Network: "lan", Store: "store-4"}, "C")), "AAC."
 		}), "the address 10.3.X.Y+2 was that of a fenced holder, and a node takes it for a store of its own only"},
+		{"says that another node has probed", then(kept, takes(node1, 2)), "node3", edits(func(s *pool.BlockStatus) { s.Unproven = nil }), "addresses stay in unproven until the last fenced holder has left"},
+		{"takes what an owner has, without a note", kept, "node1", then(takes(node1, 2), edits(func(s *pool.BlockStatus) { s.Unproven = nil })), "addresses stay in unproven until the last fenced holder has left"},
+		{"frees what an owner has", kept, "node1", becomes("AA.."), "the address 10.3.X.Y+2 is nobody's, and a node takes it for a store of its own only"},
 		{"frees what a fenced one had", dead2, "node1", becomes("AA.."), "the address 10.3.X.Y+2 was that of a fenced holder, and a node takes it for a store of its own only"},
 		{"takes back what it has lost", dead2, "node2", becomes("AABB"), "the address 10.3.X.Y+3 is nobody's, and a node takes it for a store of its own only"},
 		{"gives what it has lost", dead2, "node2", becomes("AAA."), "the address 10.3.X.Y+2 was that of a fenced holder, and a node takes it for a store of its own only"},
-		{"takes what a fenced one had without a note", dead2, "node1", then(takes(node1, 2), edits(func(s *pool.BlockSpec) { s.Unproven = nil })), "the address 10.3.X.Y+2 was that of a fenced holder, and must be in unproven"},
-		{"takes what a fenced one had in IPv6 without a note", six(1), "node1", then(takes(node1, 2), edits(func(s *pool.BlockSpec) { s.Unproven = nil })), "the address fd00:3::5 + 2 was that of a fenced holder, and must be in unproven"},
-		{"notes another address", dead2, "node1", then(takes(node1, 2), edits(func(s *pool.BlockSpec) { s.Unproven[0] = s.First })), "the address 10.3.X.Y+2 was that of a fenced holder, and must be in unproven"},
-		{"doubts an address of another node", shared, "node3", edits(func(s *pool.BlockSpec) { s.Unproven = []netip.Addr{s.First} }), "from a fenced holder, and puts it into unproven"},
-		{"doubts an address of IPv6", six(2), "node1", edits(func(s *pool.BlockSpec) { s.Unproven = []netip.Addr{s.First} }), "from a fenced holder, and puts it into unproven"},
-		{"forgets what is unproven", then(dead2, takes(node1, 2)), "node1", edits(func(s *pool.BlockSpec) { s.Unproven = nil }), "addresses stay in unproven until the last fenced holder has left"},
-		{"leaves and forgets what is unproven", then(dead2, takes(node3, 2), fenced(node1)), "node2", then(leaves(node2), edits(func(s *pool.BlockSpec) { s.Unproven = nil })), "addresses stay in unproven until the last fenced holder has left"},
+		{"takes what a fenced one had without a note", dead2, "node1", then(takes(node1, 2), edits(func(s *pool.BlockStatus) { s.Unproven = nil })), "the address 10.3.X.Y+2 was that of a fenced holder, and must be in unproven"},
+		{"takes what a fenced one had in IPv6 without a note", six(1), "node1", then(takes(node1, 2), edits(func(s *pool.BlockStatus) { s.Unproven = nil })), "the address fd00:3::5 + 2 was that of a fenced holder, and must be in unproven"},
+		{"notes another address", dead2, "node1", then(takes(node1, 2), doubtsFirst), "the address 10.3.X.Y+2 was that of a fenced holder, and must be in unproven"},
+		{"doubts an address of another node", shared, "node3", doubtsFirst, "from a fenced holder, and puts it into unproven"},
+		{"doubts an address of IPv6", six(2), "node1", doubtsFirst, "from a fenced holder, and puts it into unproven"},
+		{"forgets what is unproven", then(dead2, takes(node1, 2)), "node1", edits(func(s *pool.BlockStatus) { s.Unproven = nil }), "addresses stay in unproven until the last fenced holder has left"},
+		{"leaves and forgets what is unproven", then(dead2, takes(node3, 2), fenced(node1)), "node2", then(leaves(node2), edits(func(s *pool.BlockStatus) { s.Unproven = nil })), "addresses stay in unproven until the last fenced holder has left"},
 
 		// Holders.
 		{"takes an id with all its addresses", shared, "node1", loses(1, holder(pool.Party{Node: "node1", Network: "lan", Store: "other"}, "B")), "the id B is of node node2 and store store-2, and stays so as long as addresses have it"},
@@ -198,10 +219,11 @@ func forbidden() []attempt {
 		{"changes the node's UID", shared, "node1", second(func(h *pool.Holder) { h.NodeUID = "other" }), stays},
 		{"changes the network", shared, "node1", second(func(h *pool.Holder) { h.Network = "wan" }), stays},
 		{"changes the boot", shared, "node1", second(func(h *pool.Holder) { h.Boot = "boot-2" }), stays},
+		{"accepts a pod for another node", shared, "node3", second(func(h *pool.Holder) { h.Accepted = []string{"uid-of-a-pod"} }), stays},
 		{"gives, and says the boot for who gets it", asks(pool.Want{Party: node2, Count: 1}), "node1", then(gives(node1, 3), confirms(node2, "boot-2")), "the new holder B of node node2 says its boot only itself"},
 		{"changes the epoch", shared, "node1", second(func(h *pool.Holder) { h.Epoch++ }), stays},
 		{"lowers the epoch of who gets an address", shared, "node1", then(becomes("ABB."), second(func(h *pool.Holder) { h.Epoch-- })), stays},
-		{"changes a holder that has nothing", edits(func(s *pool.BlockSpec) { s.Holders = append(s.Holders, holder(node2, "B")) }), "node1", second(func(h *pool.Holder) { h.Network = "wan" }), stays},
+		{"changes a holder that has nothing", edits(func(s *pool.BlockStatus) { s.Holders = append(s.Holders, holder(node2, "B")) }), "node1", second(func(h *pool.Holder) { h.Network = "wan" }), stays},
 		{"fences another", shared, "node1", second(func(h *pool.Holder) { h.Fenced = "dead" }), fences},
 		{"ends another's fence", dead2, "node1", second(func(h *pool.Holder) { h.Fenced = "" }), fences},
 		{"removes a fenced holder", then(dead2, takes(node3, 2)), "node1", loses(1), stays},
@@ -209,24 +231,27 @@ func forbidden() []attempt {
 		{"fences itself", shared, "node2", second(func(h *pool.Holder) { h.Fenced = "dead" }), fences},
 		{"ends its own fence", dead2, "node2", second(func(h *pool.Holder) { h.Fenced = "" }), fences},
 		{"changes why it is fenced", dead2, "node2", second(func(h *pool.Holder) { h.Fenced = "alive" }), fences},
-		{"comes fenced", shared, "node3", edits(func(s *pool.BlockSpec) {
+		{"comes fenced", shared, "node3", edits(func(s *pool.BlockStatus) {
 			s.Holders = append(s.Holders, pool.Holder{ID: "C", Party: node3, Fenced: "dead"})
 		}), "the controller and people fence the holder C"},
-		{"adds a holder of another node", shared, "node1", edits(func(s *pool.BlockSpec) { s.Holders = append(s.Holders, holder(node3, "C")) }), "the new holder C of node node3 gets no address from this node"},
+		{"adds a holder of another node", shared, "node1", edits(func(s *pool.BlockStatus) { s.Holders = append(s.Holders, holder(node3, "C")) }), "the new holder C of node node3 gets no address from this node"},
 
 		// Wants.
+		{"asks for half a block, and more", shared, "node1", edits(func(s *pool.BlockStatus) {
+			s.Want = slices.Repeat([]pool.Want{{Party: node1, Count: 1}}, 33)
+		}), "it asks 33 times, and each node at most 32 times"},
 		{"asks for another", shared, "node1", asks(pool.Want{Party: node3, Count: 1}), "it may not ask for node node3"},
 		{"asks for more for another", wanted, "node1", asks(pool.Want{Party: node3, Count: 4}), "it may not ask for node node3"},
-		{"asks anew for another", wanted, "node1", edits(func(s *pool.BlockSpec) { s.Want[0].Epoch = 7 }), "it may not ask for node node3"},
-		{"changes who asks", wanted, "node1", edits(func(s *pool.BlockSpec) { s.Want[0].Network = "wan" }), "it may not ask for node node3"},
-		{"drops what another asks for", wanted, "node1", edits(func(s *pool.BlockSpec) { s.Want = nil }), "node node3 still wants what it has not got"},
-		{"lowers what another asks for", wanted, "node1", edits(func(s *pool.BlockSpec) { s.Want[0].Count-- }), "node node3 still wants what it has not got"},
-		{"gives less than it strikes off", wanted, "node1", then(settles(node1, 0), edits(func(s *pool.BlockSpec) { s.Want[0].Count-- })), "node node3 still wants what it has not got"},
-		{"gives to another than who asks", wanted, "node1", then(edits(func(s *pool.BlockSpec) { s.Want = nil }), becomes("BBB.")), "node node3 still wants what it has not got"},
-		{"drops an address that another asks for", then(shared, asks(pool.Want{Party: node3, Address: netip.MustParseAddr("10.3.0.22"), Claim: "c"})), "node1", edits(func(s *pool.BlockSpec) { s.Want = nil }), "node node3 still wants what it has not got"},
+		{"asks anew for another", wanted, "node1", edits(func(s *pool.BlockStatus) { s.Want[0].Epoch = 7 }), "it may not ask for node node3"},
+		{"changes who asks", wanted, "node1", edits(func(s *pool.BlockStatus) { s.Want[0].Network = "wan" }), "it may not ask for node node3"},
+		{"drops what another asks for", wanted, "node1", edits(func(s *pool.BlockStatus) { s.Want = nil }), "node node3 still wants what it has not got"},
+		{"lowers what another asks for", wanted, "node1", edits(func(s *pool.BlockStatus) { s.Want[0].Count-- }), "node node3 still wants what it has not got"},
+		{"gives less than it strikes off", wanted, "node1", then(settles(node1, 0), edits(func(s *pool.BlockStatus) { s.Want[0].Count-- })), "node node3 still wants what it has not got"},
+		{"gives to another than who asks", wanted, "node1", then(edits(func(s *pool.BlockStatus) { s.Want = nil }), becomes("BBB.")), "node node3 still wants what it has not got"},
+		{"drops an address that another asks for", then(shared, asks(pool.Want{Party: node3, Address: netip.MustParseAddr("10.3.0.22"), Claim: "c"})), "node1", edits(func(s *pool.BlockStatus) { s.Want = nil }), "node node3 still wants what it has not got"},
 
 		// The rest.
-		{"ends all epochs", shared, "node1", edits(func(s *pool.BlockSpec) { s.Epoch = 1 << 61 }), "spec.epoch grows by 1000000000 at most"},
+		{"ends all epochs", shared, "node1", edits(func(s *pool.BlockStatus) { s.Epoch = 1 << 61 }), "status.epoch grows by 1000000000 at most"},
 		{"deletes what another has", shared, "node1", nil, "node node1 may not delete AddressBlock NAME: node node2 has addresses of it"},
 		{"deletes what a fenced one had", then(dead2, takes(node1, 2)), "node1", nil, "node node2 has addresses of it"},
 		{"deletes what another wants", then(gives(node1, 1), asks(pool.Want{Party: node3, Count: 1})), "node1", nil, "node node3 wants addresses of it"},

@@ -123,7 +123,7 @@ func (w *simulation) recover() {
 	}
 }
 
-// restored restores etcd from a backup, as docs/pools.md says it, and also when nobody pauses the pool.
+// restored restores etcd from a backup, as docs/pool-runbooks.md says it, and also when nobody pauses the pool.
 func (a *api) restored(t *testing.T, users map[string]user) {
 	t.Run("nobody pauses", func(t *testing.T) { a.fromBackup(t, users, false) })
 	if os.Getenv("RELINK_LONG") != "" { // The test "the API forgets" follows the runbook, too.
@@ -263,8 +263,8 @@ func (a *api) claimsAreRight(t *testing.T, w *simulation) {
 		}
 		var c pool.Claim
 		w.users["admin"].must(t, http.MethodGet, claims+"/"+pool.ClaimName("lan", "eth0", acquisition(p.owner).Owner), nil, &c)
-		if c.Spec.Address != p.pod.address || c.Spec.Active.Node != p.on.name {
-			t.Errorf("%s has %s on %s, and by its claim %s on %s", p.owner, p.pod.address, p.on.name, c.Spec.Address, c.Spec.Active.Node)
+		if c.Status.Address != p.pod.address || c.Status.Active.Node != p.on.name {
+			t.Errorf("%s has %s on %s, and by its claim %s on %s", p.owner, p.pod.address, p.on.name, c.Status.Address, c.Status.Active.Node)
 		}
 	}
 }

@@ -15,25 +15,30 @@ import (
 // verbs are those that somebody could have. The rights of the agents and of the controller are exactly what is listed for them.
 var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 
-// agentNeeds is what an agent does in the API for shared pools, controllerNeeds what the controller does, and operatorNeeds what a person
-// does who fences a node.
+// agentNeeds is what an agent does in the API for shared pools, controllerNeeds what the controller does, operatorNeeds what a person
+// does who fences a node, and viewerNeeds what one does who looks.
 var (
 	agentNeeds = map[string]string{
-		"addresspools":  "get list watch patch",
-		"addressblocks": "get list watch create update patch delete",
-		"addressclaims": "get list watch create update patch delete",
-		"nodes":         "get",
+		"addresspools":        "get list watch patch",
+		"addresspools/status": "update",
+		"addressblocks":       "get list watch create update patch delete",
+		"addressclaims":       "get list watch create update patch delete",
+		"nodes":               "get list watch",
 	}
 	controllerNeeds = map[string]string{
-		"addresspools":        "list patch",
-		"addresspools/status": "update",
-		"addressblocks":       "list update",
-		"addressclaims":       "",
-		"nodes":               "get list",
-		"pods":                "",
-		"leases":              "get create update",
+		"addresspools":            "get list watch patch",
+		"addresspools/status":     "update",
+		"addresspools/finalizers": "update",
+		"addressblocks":           "list watch update delete",
+		"addressclaims":           "list watch delete",
+		"nodes":                   "get list watch",
+		"pods":                    "",
+		"events":                  "create patch",
+		"leases":                  "get create update",
 	}
-	operatorNeeds = map[string]string{"addressblocks": "get list update", "nodes": "get"}
+	operatorNeeds = map[string]string{"addressblocks": "get list update", "nodes": "get patch"}
+	viewerNeeds   = map[string]string{"addresspools": "get list", "addressblocks": "get list", "addressclaims": "get list", "nodes": "list", "pods": "get", "statefulsets": "get",
+		"virtualmachines": "get", "virtualmachineinstances": "get"}
 )
 
 // can asks the API what the user may do with a resource.
@@ -42,8 +47,12 @@ func (u user) can(t *testing.T, verb, resource string) bool {
 	bare, sub, _ := strings.Cut(resource, "/")
 	of := m{"verb": verb, "group": pool.Group, "resource": bare, "subresource": sub, "name": "any"}
 	switch bare {
-	case "nodes", "pods":
+	case "nodes", "pods", "events":
 		of["group"] = ""
+	case "statefulsets":
+		of["group"] = "apps"
+	case "virtualmachines", "virtualmachineinstances":
+		of["group"] = "kubevirt.io"
 	case "leases":
 		of["group"], of["namespace"], of["name"] = "coordination.k8s.io", "relink-system", "relink-controller"
 	}
@@ -78,16 +87,17 @@ func (a *api) eachPoolRule(t *testing.T, users map[string]user) {
 		// also is what other roles have.
 		also map[string]string
 	}{
-		{"node1", roles + "clusterroles/relink-agent-pools", "ClusterRole", agentNeeds, map[string]string{"pods": "get list watch"}},
+		{"node1", roles + "clusterroles/relink-agent-pools", "ClusterRole", agentNeeds, map[string]string{"pods": "get list watch", "events": "create patch"}},
 		{"node1's unit", roles + "clusterroles/relink-nodes-pools", "ClusterRole", agentNeeds, nil},
 		{"controller", roles + "clusterroles/relink-controller", "ClusterRole", controllerNeeds, nil},
 		{"controller", roles + "namespaces/relink-system/roles/relink-controller", "Role", controllerNeeds, nil},
 		{"operator", roles + "clusterroles/relink-operator", "ClusterRole", operatorNeeds, nil},
+		{"viewer", roles + "clusterroles/relink-viewer", "ClusterRole", viewerNeeds, nil},
 	} {
 		u := users[try.who]
 		for resource := range controllerNeeds {
 			want := try.needs[resource] + try.also[resource]
-			if try.who == "node1's unit" && (resource == "pods" || resource == "nodes" || resource == "leases") {
+			if try.who == "node1's unit" && (resource == "pods" || resource == "nodes" || resource == "events" || resource == "leases") {
 				continue // A kubelet has other rights, too.
 			}
 			if got := u.has(t, resource); got != want {
@@ -108,6 +118,9 @@ func (a *api) eachPoolRule(t *testing.T, users map[string]user) {
 						t.Errorf("%s of %s has %s of %s, and nobody needs it", try.kind, try.who, verb, resource)
 					}
 				}
+			}
+			if rule.APIGroups[0] == "apps.kruise.io" {
+				continue // As the one of apps.
 			}
 			lost := func() bool { return !u.can(t, rule.Verbs[0], rule.Resources[0]) }
 			apply(slices.Delete(slices.Clone(whole.Rules), i, i+1))
@@ -138,14 +151,14 @@ func (a *api) flows(t *testing.T, users map[string]user) {
 		return o.Metadata.UID
 	}
 	for _, try := range []struct{ who, method, path, flow, level string }{
-		{"node1", http.MethodGet, blocks + "/lan-0", "relink-agent", "relink"},
-		{"node1", http.MethodPost, claims, "relink-agent", "relink"},
-		{"node1", http.MethodGet, blocks, "relink-agent-lists", "relink"},
+		{"node1", http.MethodGet, blocks + "/lan-0", "relink", "relink"},
+		{"node1", http.MethodPost, claims, "relink", "relink"},
+		{"node1", http.MethodGet, blocks, "relink-lists", "relink"},
 		{"node1", http.MethodGet, "/api/v1/nodes/node1", "service-accounts", "workload-low"},
 		{"node1's unit", http.MethodGet, blocks + "/lan-0", "relink-nodes", "relink"},
 		{"node1's unit", http.MethodGet, claims, "relink-nodes", "relink"},
 		{"node1's unit", http.MethodGet, "/api/v1/pods?fieldSelector=spec.nodeName=node1", "system-nodes", "system"},
-		{"controller", http.MethodGet, pools, "relink-controller", "relink"},
+		{"controller", http.MethodGet, pools, "relink-lists", "relink"},
 		{"controller", http.MethodGet, "/api/v1/nodes", "service-accounts", "workload-low"},
 	} {
 		var got [2]string

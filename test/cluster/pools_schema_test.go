@@ -39,8 +39,8 @@ func taken(index int64, by pool.Party) pool.Block {
 func claimOf(by pool.Party, name string) pool.Claim {
 	o := attachment.Pod{Namespace: "shop", Name: name}.Owner()
 	return pool.Claim{Metadata: pool.Meta{Name: pool.ClaimName("lan", "eth0", o)}, Spec: pool.ClaimSpec{
-		Pool: "lan", IfName: "eth0", Owner: o, Address: netip.MustParseAddr("10.3.0.5"), Epoch: 1, Active: pool.Place{Party: by, PodUID: "pod-1"}, Retain: "72h0m0s",
-	}}
+		Pool: "lan", IfName: "eth0", Owner: o,
+	}, Status: pool.ClaimStatus{Address: netip.MustParseAddr("10.3.0.5"), Epoch: 1, Active: pool.Place{Party: by, PodUID: "pod-1"}, Retain: "72h0m0s"}}
 }
 
 // refusal is a value at a path of an object, nil for none, and what the API says of it: nothing if it takes it.
@@ -114,6 +114,10 @@ func (a *api) poolSchema(t *testing.T) {
 	long := strings.Repeat("p", pool.MaxName)
 	a.tryNew(t, pools, object, []refusal{
 		{"spec.paused", true, ""},
+		{"spec.nodeSelector", m{"topology.kubernetes.io/rack": "r1", "hall": ""}, ""},
+		{"spec.nodeSelector", m{"rack": 1}, "spec.nodeSelector.rack in body must be of type string"},
+		{"spec.segment", "vlan7.hall-b", ""},
+		{"spec.segment", "VLAN 7", "spec.segment in body should match"},
 		{"metadata.name", long, ""},
 		{"metadata.name", long + "p", "the name of a pool has at most 200 characters"},
 		{"spec", nil, "spec: Required value"},
@@ -180,6 +184,8 @@ func (a *api) poolSchema(t *testing.T) {
 		{"spec.ranges", nil, "spec.ranges: Invalid value: without ranges, the pool is the whole subnet, and gets none later; with ranges, it always has some"},
 		{"spec.subnet", "10.0.0.0/8", "spec.subnet: Invalid value: subnet never changes"},
 		{"spec.blockSize", 8, "spec.blockSize: Invalid value: blockSize never changes"},
+		{"spec.nodeSelector", m{"rack": "r1"}, ""},
+		{"spec.segment", "vlan7", "spec.segment: Invalid value: segment never changes: make another pool"},
 		{"spec.exclude", []string{"10.3.0.78"}, ""},
 		{"spec.gateway", "10.3.0.2", ""},
 		{"spec.paused", true, ""},
@@ -196,9 +202,12 @@ func (a *api) poolSchema(t *testing.T) {
 	a.tryChange(t, pools, poolObject(p), []refusal{{"spec.ranges", many6(64), ""}})
 	a.corrections(t)
 	p = lan()
-	p.Metadata.Name, p.Spec.BlockSize = "whole", 0
+	p.Metadata.Name, p.Spec.BlockSize, p.Spec.Segment = "whole", 0, "vlan7"
 	a.tryChange(t, pools, poolObject(p), []refusal{
 		{"spec.ranges", []string{"10.3.0.10-10.3.0.250"}, "without ranges, the pool is the whole subnet, and gets none later"},
+		{"spec.segment", "vlan7", ""},
+		{"spec.segment", "vlan8", "spec.segment: Invalid value: segment never changes: make another pool"},
+		{"spec.segment", nil, "spec.segment: Invalid value: segment never changes: make another pool"},
 		{"spec.blockSize", 16, ""},
 		{"spec.blockSize", 17, "spec.blockSize: Invalid value: blockSize never changes"},
 	})
@@ -292,30 +301,30 @@ func (a *api) blockSchema(t *testing.T) {
 		many = append(many, m{"node": "node1", "network": "lan", "store": fmt.Sprint(i), "count": 1})
 	}
 	a.tryNew(t, blocks, object, []refusal{
-		{"spec.want", many[:64], ""},
-		{"spec.want", many, "spec.want: Too many: 65: must have at most 64 items"},
-		{"spec.unproven", []string{"10.3.0.29"}, ""},
-		{"spec.unproven", []string{"010.3.0.29"}, "spec.unproven[0]: Invalid value: must be an IP address in its short form"},
+		{"status.want", many[:64], ""},
+		{"status.want", many, "status.want: Too many: 65: must have at most 64 items"},
+		{"status.unproven", []string{"10.3.0.29"}, ""},
+		{"status.unproven", []string{"010.3.0.29"}, "status.unproven[0]: Invalid value: must be an IP address in its short form"},
 		{"metadata.name", "lan-8", "the name must be spec.pool, a hyphen and spec.index"},
 		{"spec.index", 8, "the name must be spec.pool, a hyphen and spec.index"},
 		{"spec.index", -1, "spec.index in body should be greater than or equal to 0"},
 		{"spec.pool", "wan", "the name must be spec.pool, a hyphen and spec.index"},
 		{"spec.first", "fd00:0::1", "spec.first: Invalid value: must be an IP address in its short form"},
-		{"spec.epoch", 0, "spec.epoch in body should be greater than or equal to 1"},
-		{"spec.epoch", int64(1)<<62 + 1024, "spec.epoch in body should be less than or equal to"},
-		{"spec.addresses", "", "spec.addresses in body should be at least 1 chars long"},
-		{"spec.addresses", strings.Repeat("A", 65), "spec.addresses: Too long"},
-		{"spec.addresses", "AA?A", "spec.addresses in body should match"},
-		{"spec.addresses", "-..-", ""},
-		{"spec.addresses", "ABA-", "spec.addresses: Invalid value: each character of addresses must be the id of a holder, '.' or '-'"},
-		{"spec.holders", nil, "spec.addresses: Invalid value: each character of addresses must be the id of a holder, '.' or '-'"},
-		{"spec.holders", []m{holder("A", "s"), holder("B", "t")}, ""},
-		{"spec.holders", []m{holder("A", "s"), holder("A", "t")}, `spec.holders[1]: Duplicate value: {"id":"A"}`},
-		{"spec.holders", []m{holder("A", "s"), holder("B", "s")}, "spec.holders: Invalid value: each store is one holder only"},
-		{"spec.holders", []m{holder("A", "s"), holder(".", "t")}, "spec.holders[1].id in body should match"},
-		{"spec.holders", []m{holder("A", "s"), holder("BC", "t")}, "spec.holders[1].id: Too long"},
-		{"spec.holders", []m{holder("A", "")}, "spec.holders[0].store in body should be at least 1 chars long"},
-		{"spec.holders", []m{{"id": "A"}}, "spec.holders[0].store: Required value"},
+		{"status.epoch", 0, "status.epoch in body should be greater than or equal to 1"},
+		{"status.epoch", int64(1)<<62 + 1024, "status.epoch in body should be less than or equal to"},
+		{"status.addresses", "", "status.addresses in body should be at least 1 chars long"},
+		{"status.addresses", strings.Repeat("A", 65), "status.addresses: Too long"},
+		{"status.addresses", "AA?A", "status.addresses in body should match"},
+		{"status.addresses", "-.=-", ""},
+		{"status.addresses", "ABA-", "status.addresses: Invalid value: each character of addresses must be the id of a holder, '.', '-' or '='"},
+		{"status.holders", nil, "status.addresses: Invalid value: each character of addresses must be the id of a holder, '.', '-' or '='"},
+		{"status.holders", []m{holder("A", "s"), holder("B", "t")}, ""},
+		{"status.holders", []m{holder("A", "s"), holder("A", "t")}, `status.holders[1]: Duplicate value: {"id":"A"}`},
+		{"status.holders", []m{holder("A", "s"), holder("B", "s")}, "status.holders: Invalid value: each store is one holder only"},
+		{"status.holders", []m{holder("A", "s"), holder(".", "t")}, "status.holders[1].id in body should match"},
+		{"status.holders", []m{holder("A", "s"), holder("BC", "t")}, "status.holders[1].id: Too long"},
+		{"status.holders", []m{holder("A", "")}, "status.holders[0].store in body should be at least 1 chars long"},
+		{"status.holders", []m{{"id": "A"}}, "status.holders[0].store: Required value"},
 	})
 	a.tryChange(t, blocks, object(), []refusal{
 		{"spec.pool", "wan", "spec.pool: Invalid value: pool never changes"},
@@ -324,45 +333,45 @@ func (a *api) blockSchema(t *testing.T) {
 		{"spec.node", "node2", "spec.node: Invalid value: node never changes"},
 		{"spec.first", "10.3.0.1", "spec.first: Invalid value: first never changes"},
 		{"spec.last", "10.3.0.1", "spec.last: Invalid value: last never changes"},
-		{"spec", m{"addresses": "A...", "epoch": 4}, ""},
-		{"spec", m{"addresses": "A..", "epoch": 4}, "spec.addresses: Invalid value: the number of addresses never changes"},
-		{"spec.addresses", "A...", "spec.epoch: Invalid value: epoch must grow with each change of addresses"},
-		{"spec.epoch", 9, ""},
-		{"spec.want", many[:1], ""},
+		{"status", m{"addresses": "A...", "epoch": 4}, ""},
+		{"status", m{"addresses": "A..", "epoch": 4}, "status.addresses: Invalid value: the number of addresses never changes"},
+		{"status.addresses", "A...", "status.epoch: Invalid value: epoch must grow with each change of addresses"},
+		{"status.epoch", 9, ""},
+		{"status.want", many[:1], ""},
 	})
 	old := taken(7, node1)
-	old.Spec.Epoch = 5
-	a.tryChange(t, blocks, blockObject(old), []refusal{{"spec.epoch", 4, "spec.epoch: Invalid value: epoch never gets smaller"}})
+	old.Status.Epoch = 5
+	a.tryChange(t, blocks, blockObject(old), []refusal{{"status.epoch", 4, "status.epoch: Invalid value: epoch never gets smaller"}})
 }
 
 func (a *api) claimSchema(t *testing.T) {
 	object := func() m { return claimObject(claimOf(node1, "web")) }
 	place := func(store string) m { return m{"node": "node2", "network": "lan", "store": store} }
 	a.tryNew(t, claims, object, []refusal{
-		{"spec.target", place("store-2"), ""},
-		{"spec.target", place(""), "spec.target.store in body should be at least 1 chars long"},
-		{"spec.active", nil, "spec.active: Required value"},
-		{"spec.retain", nil, ""},
-		{"spec.retain", "1h30m", ""},
-		{"spec.retain", "3 days", "spec.retain in body should match"},
-		{"spec.address", "10.3.0.5/16", "spec.address: Invalid value: must be an IP address in its short form"},
+		{"status.active", place("store-2"), ""},
+		{"status.active", place(""), "status.active.store in body should be at least 1 chars long"},
+		{"status.active", nil, "status.active: Required value"},
+		{"status.retain", nil, ""},
+		{"status.retain", "1h30m", ""},
+		{"status.retain", "3 days", "status.retain in body should match"},
+		{"status.address", "10.3.0.5/16", "status.address: Invalid value: must be an IP address in its short form"},
 		{"spec.ifName", "eth0/0", "spec.ifName in body should match"},
 		{"spec.ifName", "an-interface-too-long", "spec.ifName: Too long"},
 		{"spec.pool", "wide", "the name must be spec.pool, a hyphen and 24 hex digits"},
 		{"spec.owner.ordinal", 3, ""},
 		{"spec.owner.ordinal", -1, "spec.owner.ordinal in body should be greater than or equal to 0"},
-		{"spec.epoch", 0, "spec.epoch in body should be greater than or equal to 1"},
+		{"status.epoch", 0, "status.epoch in body should be greater than or equal to 1"},
 	})
 	old := claimOf(node1, "web")
-	old.Spec.Epoch = 5
+	old.Status.Epoch = 5
 	a.tryChange(t, claims, claimObject(old), []refusal{
 		{"spec.pool", "wan", "spec.pool: Invalid value: pool never changes"},
 		{"spec.ifName", "eth1", "spec.ifName: Invalid value: ifName never changes"},
 		{"spec.owner.uid", "x", "spec.owner: Invalid value: owner never changes"},
-		{"spec.epoch", 4, "spec.epoch: Invalid value: epoch never gets smaller"},
-		{"spec.active", place("store-2"), "spec.epoch: Invalid value: epoch must grow when the address moves to another store"},
-		{"spec", m{"active": place("store-2"), "epoch": 6}, ""},
-		{"spec.active.podUID", "pod-2", ""},
-		{"spec.address", "10.3.0.6", ""},
+		{"status.epoch", 4, "status.epoch: Invalid value: epoch never gets smaller"},
+		{"status.active", place("store-2"), "status.epoch: Invalid value: epoch must grow when the address moves to another store"},
+		{"status", m{"active": place("store-2"), "epoch": 6}, ""},
+		{"status.active.podUID", "pod-2", ""},
+		{"status.address", "10.3.0.6", ""},
 	})
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
-	"github.com/relink-cni/relink/pkg/pool/controller"
 )
 
 // simulation is nodes that share a pool, and do what the test draws, one step at a time.
@@ -22,7 +21,7 @@ type simulation struct {
 	api   *api
 	users map[string]user
 	nodes []*member
-	keep  *controller.Controller
+	keep  keeper
 	r     *rand.Rand
 	pods  []running
 	// ended are pods that have ended. Their DELs can come again.
@@ -231,17 +230,12 @@ func (w *simulation) settled(when string) {
 	}
 }
 
-// beginRecovery is what a person does after a restore of etcd, as docs/pools.md says.
+// beginRecovery is what a person does after a restore of etcd, as docs/pool-runbooks.md says.
 func (a *api) beginRecovery(t *testing.T, users map[string]user) {
 	t.Helper()
 	admin := users["admin"]
 	a.pause(t, users, true)
-	var p pool.Pool
-	admin.must(t, http.MethodGet, pools+"/lan", nil, &p)
-	if p.Recovery() == nil {
-		r := m{"metadata": m{"annotations": m{pool.RecoveryKey: `{"since":"2026-03-01T11:00:00Z","why":"etcd was restored"}`}}}
-		admin.must(t, http.MethodPatch, pools+"/lan", r, nil)
-	}
+	admin.must(t, http.MethodPatch, pools+"/lan/status", m{"status": m{"recovery": m{"message": "etcd was restored", "nodes": nil, "asserted": nil}}}, nil)
 }
 
 // recovered says whether the recovery of the pool is over.
@@ -249,7 +243,7 @@ func (a *api) recovered(t *testing.T, users map[string]user) bool {
 	t.Helper()
 	var p pool.Pool
 	users["admin"].must(t, http.MethodGet, pools+"/lan", nil, &p)
-	return p.Recovery() == nil
+	return p.Status.Recovery == nil
 }
 
 // recovery returns the pool's recovery, the zero one if there is none.
@@ -257,7 +251,7 @@ func (a *api) recovery(t *testing.T, users map[string]user) pool.Recovery {
 	t.Helper()
 	var p pool.Pool
 	users["admin"].must(t, http.MethodGet, pools+"/lan", nil, &p)
-	if r := p.Recovery(); r != nil {
+	if r := p.Status.Recovery; r != nil {
 		return *r
 	}
 	return pool.Recovery{}

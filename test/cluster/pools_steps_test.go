@@ -81,7 +81,7 @@ func (a *api) killedAtSteps(t *testing.T, users map[string]user) {
 	seen := append(slices.Clone(first), more...)
 	musts := []string{
 		"before confirming pools", "before noting pools", "store renamed", "before a block is made", "block made", "before a block is written", "block written", "before a grant is stored", "grant stored",
-		"before a block is deleted", "block deleted", "before an address is asked for", "grants put", "before marking", "before marking address", "before expecting address", "committed",
+		"before a block is deleted", "block deleted", "before an address is asked for", "grants put", "before expecting address", "committed",
 	}
 	missing := func() []string {
 		return slices.DeleteFunc(slices.Clone(musts), func(must string) bool { return slices.Contains(seen, must+"#1") })

@@ -35,6 +35,8 @@ func TestPools(t *testing.T) {
 	t.Run("what a node does with claims", func(t *testing.T) { a.claimPolicy(t, users) })
 	t.Run("what a node does with pools", func(t *testing.T) { a.poolPolicy(t, users) })
 	t.Run("who removes the finalizer of a pool", func(t *testing.T) { a.finalizerPolicy(t, users) })
+	t.Run("a pool in use is deleted on purpose only", func(t *testing.T) { a.poolsInUse(t, users) })
+	t.Run("in another namespace", func(t *testing.T) { a.elsewhere(t, users) })
 	t.Run("who the policies bind", func(t *testing.T) { a.whoIsBound(t, users) })
 	t.Run("agents with all rights", func(t *testing.T) { a.withAllRights(t, users) })
 	t.Run("blocks of nodes that do all sorts of things", func(t *testing.T) { a.poolLife(t, users) })
@@ -45,6 +47,8 @@ func TestPools(t *testing.T) {
 	t.Run("each rule is needed", func(t *testing.T) { a.eachPoolRule(t, users) })
 	t.Run("nodes share a pool", func(t *testing.T) { a.share(t, users) })
 	t.Run("an ADD gives up while the API is busy", func(t *testing.T) { a.busy(t, users) })
+	t.Run("a node that is deleted", func(t *testing.T) { a.gone(t, users) })
+	t.Run("what people see", func(t *testing.T) { a.shown(t, users) })
 	t.Run("a status is no change", func(t *testing.T) { a.statusIsNoChange(t, users) })
 }
 
@@ -79,6 +83,7 @@ func (a *api) poolUsers(t *testing.T) map[string]user {
 		"unbound":    {a.http, a.tokenOf(t, "relink-agent", nil)},
 		"stranger":   a.certified(t, "stranger", "system:nodes"),
 		"operator":   a.operator(t),
+		"viewer":     a.viewer(t),
 	}
 	for _, node := range []string{"node1", "node2", "node3"} {
 		a.addNode(t, all, node)

@@ -213,7 +213,7 @@ func (o *outdated) BlocksOf(ctx context.Context, node string) ([]pool.Block, err
 	made, err := o.API.BlocksOf(ctx, node)
 	if before, is := earlier(o, o.lists); is {
 		return slices.DeleteFunc(slices.Clone(before), func(b pool.Block) bool {
-			return !slices.ContainsFunc(b.Spec.Holders, func(h pool.Holder) bool { return h.Node == node })
+			return !slices.ContainsFunc(b.Status.Holders, func(h pool.Holder) bool { return h.Node == node })
 		}), nil
 	}
 	return made, err

@@ -85,7 +85,7 @@ func (s *scramble) del(c claim) {
 	s.alone.RLock()
 	defer s.alone.RUnlock()
 	s.locked(func() { delete(s.told, c.id) })
-	if err := ipam.Del(s.t.Context(), c.skelArgs("")); err != nil {
+	if err := ipam.Detached(s.t.Context(), (*ipam.Call).Del, c.skelArgs("")); err != nil {
 		s.t.Errorf("%s: %v", c.id, err)
 	}
 	s.locked(func() { delete(s.valid, c.id) })
@@ -103,7 +103,7 @@ func (s *scramble) gc() {
 	defer s.alone.Unlock()
 	var ids []string
 	s.locked(func() { ids = slices.Collect(maps.Keys(s.valid)) }) // The runtime may have forgotten any of the others.
-	if err := ipam.GC(s.t.Context(), s.claim("", "").skelArgs(validAttachments(ids...))); err != nil {
+	if err := ipam.Detached(s.t.Context(), (*ipam.Call).GC, s.claim("", "").skelArgs(validAttachments(ids...))); err != nil {
 		s.t.Error(err)
 	}
 	for id, a := range s.told {

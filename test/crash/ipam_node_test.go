@@ -169,7 +169,7 @@ func (c claim) added(t *testing.T) {
 // deleted is a DEL for the same purpose. The store counts milliseconds: what is deleted next comes later.
 func (c claim) deleted(t *testing.T) {
 	t.Helper()
-	must(t, ipam.Del(t.Context(), c.skelArgs("")))
+	must(t, ipam.Detached(t.Context(), (*ipam.Call).Del, c.skelArgs("")))
 	time.Sleep(2 * time.Millisecond)
 }
 
@@ -289,7 +289,7 @@ func (p *pool) allCanBeGiven(t testing.TB, n int) {
 		t.Errorf("one more than %d: %v", n, err)
 	}
 	for _, c := range claims {
-		if err := ipam.Del(t.Context(), c.skelArgs("")); err != nil {
+		if err := ipam.Detached(t.Context(), (*ipam.Call).Del, c.skelArgs("")); err != nil {
 			t.Error(err)
 		}
 	}
@@ -308,7 +308,7 @@ func (p *pool) endAll(t testing.TB) {
 	t.Helper()
 	for _, l := range p.list(t) {
 		for _, id := range holderIDs(l) {
-			if err := ipam.Del(t.Context(), p.claim(id, "").skelArgs("")); err != nil {
+			if err := ipam.Detached(t.Context(), (*ipam.Call).Del, p.claim(id, "").skelArgs("")); err != nil {
 				t.Error(err)
 			}
 		}

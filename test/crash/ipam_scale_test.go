@@ -150,7 +150,7 @@ func (s *set) check(h *holder) {
 	if !h.holds() || h.failed {
 		return
 	}
-	if err := ipam.Check(s.t.Context(), h.skelArgs(`, "prevResult": `+h.result)); err != nil {
+	if err := ipam.Detached(s.t.Context(), (*ipam.Call).Check, h.skelArgs(`, "prevResult": `+h.result)); err != nil {
 		s.errorf("CHECK of %s: %v", h.id, err)
 	}
 }
@@ -228,7 +228,7 @@ func (s *set) del(h *holder) {
 	held := h.holds()
 	h.deleted = true
 	s.steps = append(s.steps, "DEL "+h.id)
-	if err := ipam.Del(s.t.Context(), h.skelArgs("")); err != nil {
+	if err := ipam.Detached(s.t.Context(), (*ipam.Call).Del, h.skelArgs("")); err != nil {
 		s.errorf("%v", err)
 	}
 	s.look()
@@ -252,7 +252,7 @@ func (s *set) gc() {
 		}
 	}
 	s.steps = append(s.steps, fmt.Sprint("GC valid ", valid))
-	if err := ipam.GC(s.t.Context(), s.claim("", "").skelArgs(validAttachments(valid...))); err != nil {
+	if err := ipam.Detached(s.t.Context(), (*ipam.Call).GC, s.claim("", "").skelArgs(validAttachments(valid...))); err != nil {
 		s.errorf("%v", err)
 	}
 	s.look()

@@ -1,6 +1,8 @@
 package deploy
 
 import (
+	"bytes"
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -31,8 +33,8 @@ func of[T runtime.Object](objects []runtime.Object) (all []T) {
 func TestRightsOfPools(t *testing.T) {
 	const group = pool.Group
 	agents := []rbacv1.PolicyRule{
-		rule(group, "addresspools", "get list watch patch"), rule(group, "addressblocks", "get list watch create update patch delete"),
-		rule(group, "addressclaims", "get list watch create update patch delete"), rule("", "nodes", "get"),
+		rule(group, "addresspools", "get list watch patch"), rule(group, "addresspools/status", "update"), rule(group, "addressblocks", "get list watch create update patch delete"),
+		rule(group, "addressclaims", "get list watch create update patch delete"), rule("", "nodes", "get list watch"),
 	}
 	leases := rule("coordination.k8s.io", "leases", "get update")
 	leases.ResourceNames = []string{"relink-controller"}
@@ -40,10 +42,22 @@ func TestRightsOfPools(t *testing.T) {
 		"relink-agent-pools": agents,
 		"relink-nodes-pools": agents,
 		"relink-controller": {
-			rule(group, "addresspools", "list patch"), rule(group, "addresspools/status", "update"),
-			rule(group, "addressblocks", "list update"), rule("", "nodes", "get list"),
+			rule(group, "addresspools", "get list watch patch"), {APIGroups: []string{group}, Resources: []string{"addresspools/status", "addresspools/finalizers"}, Verbs: []string{"update"}},
+			rule(group, "addressblocks", "list watch update delete"), rule(group, "addressclaims", "list watch delete"),
+			rule("", "nodes", "get list watch"),
+			rule("", "events", "create patch"),
 		},
-		"relink-operator":                 {rule(group, "addressblocks", "get list update"), rule("", "nodes", "get")},
+		"relink-viewer": {
+			{APIGroups: []string{group}, Resources: []string{"addresspools", "addressblocks", "addressclaims"}, Verbs: []string{"get", "list"}}, rule("", "nodes", "list"),
+			rule("", "pods", "get"), rule("apps", "statefulsets", "get"), rule("apps.kruise.io", "statefulsets", "get"),
+			{APIGroups: []string{"kubevirt.io"}, Resources: []string{"virtualmachines", "virtualmachineinstances"}, Verbs: []string{"get"}},
+		},
+		"relink-system/relink-viewer": {rule("", "pods", "list"), rule("", "pods/proxy", "get")},
+		"relink-controller-owners": {
+			{APIGroups: []string{"apps", "apps.kruise.io"}, Resources: []string{"statefulsets"}, Verbs: []string{"get"}},
+			{APIGroups: []string{"kubevirt.io"}, Resources: []string{"virtualmachines", "virtualmachineinstances"}, Verbs: []string{"get"}},
+		},
+		"relink-operator":                 {rule(group, "addressblocks", "get list update"), rule("", "nodes", "get patch")},
 		"relink-system/relink-controller": {rule("coordination.k8s.io", "leases", "create"), leases},
 	}
 	account := func(name string) []rbacv1.Subject {
@@ -51,7 +65,8 @@ func TestRightsOfPools(t *testing.T) {
 	}
 	subjects := map[string][]rbacv1.Subject{
 		"relink-agent-pools": account("relink-agent"), "relink-controller": account("relink-controller"), "relink-system/relink-controller": account("relink-controller"),
-		"relink-nodes-pools": {{Kind: "Group", APIGroup: "rbac.authorization.k8s.io", Name: "system:nodes"}},
+		"relink-controller-owners": account("relink-controller"),
+		"relink-nodes-pools":       {{Kind: "Group", APIGroup: "rbac.authorization.k8s.io", Name: "system:nodes"}},
 	}
 	rules, bound := map[string][]rbacv1.PolicyRule{}, map[string][]rbacv1.Subject{}
 	objects := slices.Concat(built(t, "pools"), built(t, "pools/nodes"))
@@ -102,17 +117,20 @@ func TestPolicies(t *testing.T) {
 		bindings[b.Spec.PolicyName] = b.Spec.ValidationActions
 	}
 	all := of[*admissionv1.ValidatingAdmissionPolicy](objects)
-	if len(all) != 6 {
-		t.Fatalf("%d policies, want one each for pools, blocks and claims, and three for people", len(all))
+	if len(all) != 7 {
+		t.Fatalf("%d policies, want one each for pools, blocks and claims, and four for people", len(all))
 	}
 	for _, p := range all {
 		if *p.Spec.FailurePolicy != admissionv1.Fail || !slices.Equal(bindings[p.Name], []admissionv1.ValidationAction{admissionv1.Deny}) {
 			t.Errorf("%s: %s, %v", p.Name, *p.Spec.FailurePolicy, bindings[p.Name])
 		}
+		if text, err := json.Marshal(p.Spec); err != nil || bytes.Contains(text, []byte("relink-system")) {
+			t.Errorf("%s holds in one namespace only: %v", p.Name, err)
+		}
 		first := all[0].Spec
 		switch p.Name {
-		case "relink-pools-finalizer", "relink-pools-ranges":
-			continue // They bind people: all but the controller, and all.
+		case "relink-pools-finalizer", "relink-pools-ranges", "relink-pools-in-use":
+			continue // They bind people: all but the controller, or all.
 		case "relink-blocks-in-use":
 			if got, want := p.Spec.MatchConditions[0].Expression, "!("+first.MatchConditions[0].Expression+")"; got != want {
 				t.Errorf("%s binds those for whom %s, want %s", p.Name, got, want)
@@ -137,7 +155,7 @@ func TestFlows(t *testing.T) {
 	if len(levels) != 1 {
 		t.Fatalf("%d levels", len(levels))
 	}
-	builtIn := map[string]int32{"relink-nodes": 500, "relink-agent": 9000, "relink-agent-lists": 9000, "relink-controller": 9000}
+	builtIn := map[string]int32{"relink-nodes": 500, "relink": 900, "relink-lists": 900}
 	for _, f := range of[*flowv1.FlowSchema](objects) {
 		if f.Spec.PriorityLevelConfiguration.Name != levels[0].Name || f.Spec.MatchingPrecedence >= builtIn[f.Name] {
 			t.Errorf("%s has the precedence %d, in level %s", f.Name, f.Spec.MatchingPrecedence, f.Spec.PriorityLevelConfiguration.Name)
@@ -152,7 +170,7 @@ func TestFlows(t *testing.T) {
 // The definitions come with pools only. A cluster without pools has nothing new.
 func TestDefinitions(t *testing.T) {
 	type count struct{ definitions, policies int }
-	for dir, want := range map[string]count{"base": {}, "examples/registry": {}, "examples/reclaim": {}, "examples/k3s": {}, "examples/pools": {3, 6}, "examples/pools-reclaim": {3, 6}, "examples/pools-systemd": {3, 6}} {
+	for dir, want := range map[string]count{"base": {}, "examples/registry": {}, "examples/reclaim": {}, "examples/k3s": {}, "examples/pools": {3, 7}, "examples/pools-reclaim": {3, 7}, "examples/pools-systemd": {3, 7}} {
 		objects := built(t, dir)
 		has := count{len(of[*unstructured.Unstructured](objects)), len(of[*admissionv1.ValidatingAdmissionPolicy](objects))}
 		if has != want {

@@ -32,6 +32,9 @@ func TestUnknownTo(t *testing.T) {
 		"relink ipam show 10.3.0.2":                    "",
 		"relink --checkpoint-dir /x list -o json":      "",
 		"relink resotre":                               "no such verb: resotre",
+		"kubectl relink fence node3 --yes":             "",
+		"kubectl relink fense node3":                   "no such verb: fense",
+		"kubectl relink status -n x --wide":            "no such flag: --wide",
 		"relink ipam lists":                            "no such verb: lists",
 		"relink restore --dryrun":                      "no such flag: --dryrun",
 		"relink check -z":                              "no such flag: -z",
@@ -57,13 +60,13 @@ func commandLines(t *testing.T, doc document) []commandLine {
 	var all []commandLine
 	for _, b := range doc.blocks {
 		for _, words := range calls(t, b.doc, b.line, commandsOf(b)) {
-			if words[0] == "relink" {
+			if words[0] == "relink" || isPlugin(words) {
 				all = append(all, commandLine{words, b.line})
 			}
 		}
 	}
 	for _, code := range doc.code {
-		if strings.HasPrefix(code.text, "relink ") {
+		if strings.HasPrefix(code.text, "relink ") || strings.HasPrefix(code.text, plugin+" ") {
 			for _, words := range calls(t, doc.path, code.line, code.text) {
 				all = append(all, commandLine{words, code.line})
 			}
@@ -127,12 +130,23 @@ func literal(word *syntax.Word) string {
 	return strings.Trim(text.String(), `"`)
 }
 
+// plugin is the command that kubectl has from relink.
+const plugin = "kubectl relink"
+
+// isPlugin says whether a command line calls the plugin.
+func isPlugin(words []string) bool {
+	return len(words) > 1 && words[0]+" "+words[1] == plugin
+}
+
 // unknownTo says what the real command does not know of a command line, nothing if it knows all.
 func unknownTo(words []string) string {
-	verb := "relink"
+	verb, first := "relink", 1
+	if isPlugin(words) {
+		verb, first = plugin, 2
+	}
 	help := helpOf(verb)
 	arguments := 0
-	for i := 1; i < len(words); i++ {
+	for i := first; i < len(words); i++ {
 		word := words[i]
 		switch name, _, given := strings.Cut(word, "="); {
 		case word == "--" && help.arguments():

@@ -43,7 +43,7 @@ var (
 	helps         = map[string]help{}
 	helpFlag      = regexp.MustCompile(`^ +(?:(-\w), |    )(--[\w-]+)( \w+)?`)
 	helpVerb      = regexp.MustCompile(`^  ([a-z][\w-]*) +\S`)
-	helpArguments = regexp.MustCompile(`^relink[a-z -]* [A-Z<({\[]`)
+	helpArguments = regexp.MustCompile(`^(?:kubectl )?relink[a-z -]* [A-Z<({\[]`)
 	helpFormats   = regexp.MustCompile(`output format: ([a-z, ]+) \(`)
 )
 
@@ -52,7 +52,12 @@ func helpOf(verb string) help {
 	if h, ok := helps[verb]; ok {
 		return h
 	}
-	cmd := exec.Command(filepath.Join(bin, "relink"), append(strings.Fields(verb)[1:], "--help")...)
+	words := append(strings.Fields(verb), "--help")
+	program, args := words[0], words[1:]
+	if isPlugin(words) {
+		program, args = "kubectl-relink", words[2:]
+	}
+	cmd := exec.Command(filepath.Join(bin, program), args...)
 	out, err := cmd.Output()
 	if err != nil {
 		panic(fmt.Sprintf("%s --help: %v", verb, err))

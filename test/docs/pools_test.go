@@ -8,7 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
+	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -19,7 +19,14 @@ import (
 // TestPoolExamples says that the pools of docs/examples are as relink reads them, and that the network's configuration names them
 // and is right.
 func TestPoolExamples(t *testing.T) {
-	pools := examplePools(t)
+	checkPoolExample(t, "pools-vlan7.yaml", "80-pool.conflist", `["vlan7","vlan7-ipv6"]`)
+	checkPoolExample(t, "pools-racks.yaml", "81-racks.conflist", `{"oneOf":["vlan9-rack1","vlan9-rack2"]}`)
+}
+
+// checkPoolExample compares the pools of a file with the key "pool" of a configuration, which is want.
+func checkPoolExample(t *testing.T, file, conflist, want string) {
+	t.Helper()
+	pools := examplePools(t, file)
 	var names []string
 	for _, p := range pools {
 		if _, err := p.Layout(); err != nil {
@@ -30,19 +37,26 @@ func TestPoolExamples(t *testing.T) {
 		}
 		names = append(names, p.Metadata.Name)
 	}
-	path := filepath.Join(root, "docs/examples/80-pool.conflist")
+	path := filepath.Join(root, "docs/examples", conflist)
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var network struct {
-		Plugins []struct{ IPAM struct{ Pool []string } }
+		Plugins []struct {
+			IPAM struct{ Pool json.RawMessage }
+		}
 	}
 	if err := json.Unmarshal(b, &network); err != nil {
 		t.Fatal(err)
 	}
-	if got := network.Plugins[0].IPAM.Pool; len(names) == 0 || !slices.Equal(got, names) {
-		t.Errorf("the network has the pools %q, the example of pools %q", got, names)
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, network.Plugins[0].IPAM.Pool); err != nil {
+		t.Fatal(err)
+	}
+	list, err := json.Marshal(names)
+	if got := compact.String(); err != nil || got != want || !strings.HasSuffix(strings.TrimSuffix(got, "}"), string(list)) {
+		t.Errorf("the network has the pools %s, want %s, and the example of pools %s, %v", got, want, list, err)
 	}
 	out, err := exec.Command(filepath.Join(bin, "relink"), "validate", "--files-only", path).CombinedOutput()
 	if want := "1 network in 1 file: 0 errors, 0 warnings\n"; err != nil || string(out) != want {
@@ -50,10 +64,10 @@ func TestPoolExamples(t *testing.T) {
 	}
 }
 
-// examplePools reads docs/examples/pools-vlan7.yaml. A key that a pool does not have is an error.
-func examplePools(t *testing.T) (all []pool.Pool) {
+// examplePools reads a file of docs/examples. A key that a pool does not have is an error.
+func examplePools(t *testing.T, file string) (all []pool.Pool) {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(root, "docs/examples/pools-vlan7.yaml"))
+	b, err := os.ReadFile(filepath.Join(root, "docs/examples", file))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// reference is the document that has a section for each verb.
-const reference = "docs/commands.md"
+// references are the documents that have a section for each verb of a command.
+var references = map[string]string{"relink": "docs/commands.md", plugin: "docs/kubectl.md"}
 
 // ofAll is the section of the reference that has the flags of every verb.
 const ofAll = "Flags of every verb"
@@ -20,18 +20,26 @@ const ofAll = "Flags of every verb"
 // TestReference says that the reference has a section for each verb that the real command has and for no other, and that each
 // section agrees with the verb's --help.
 func TestReference(t *testing.T) {
+	for command, atLeast := range map[string]int{"relink": 15, plugin: 6} {
+		compareReference(t, command, atLeast)
+	}
+}
+
+// compareReference compares the document of a command, which has so many verbs at least.
+func compareReference(t *testing.T, command string, atLeast int) {
+	reference := references[command]
 	text, err := os.ReadFile(filepath.Join(root, reference))
 	if err != nil {
 		t.Fatal(err)
 	}
 	sections := sectionsOf(string(text))
-	verbs := allVerbs("relink")
-	if len(verbs) < 15 {
+	verbs := allVerbs(command)
+	if len(verbs) < atLeast {
 		t.Fatalf("--help shows only the verbs %q", verbs)
 	}
-	for _, verb := range append(verbs, "relink") {
+	for _, verb := range append(verbs, command) {
 		heading := verb
-		if verb == "relink" {
+		if verb == command {
 			heading = ofAll
 		}
 		section, ok := sections[heading]
@@ -87,7 +95,7 @@ func allVerbs(command string) []string {
 	var all []string
 	for _, verb := range helpOf(command).verbs {
 		verb = command + " " + verb
-		if verb != "relink help" {
+		if !strings.HasSuffix(verb, " help") {
 			all = append(all, verb)
 		}
 		if verb != "relink completion" {
@@ -107,7 +115,7 @@ func sectionsOf(text string) map[string]string {
 		fenced = fenced != strings.HasPrefix(line, "```")
 		m := verbHeading.FindStringSubmatch(line)
 		switch isHeading := m != nil && !fenced; {
-		case isHeading && (strings.HasPrefix(m[2], "relink ") || m[2] == ofAll):
+		case isHeading && (strings.HasPrefix(m[2], "relink ") || strings.HasPrefix(m[2], plugin+" ") || m[2] == ofAll):
 			name, level = m[2], len(m[1])
 		case isHeading && len(m[1]) <= level:
 			name, level = "", 0

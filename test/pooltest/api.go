@@ -46,6 +46,13 @@ func (a *API) AddNode(n pool.Node) {
 	a.nodes[n.Name] = n
 }
 
+// RemoveNode deletes a node.
+func (a *API) RemoveNode(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.nodes, name)
+}
+
 // AddPool makes a pool as a person does. It returns what the API has made.
 func (a *API) AddPool(p pool.Pool) pool.Pool { return mustCreate(a, &a.pools, p) }
 
@@ -173,14 +180,14 @@ func (a *API) Claims(_ context.Context, name string) ([]pool.Claim, error) {
 // ClaimsOf implements pool.API.
 func (a *API) ClaimsOf(_ context.Context, node string) ([]pool.Claim, error) {
 	return request(a, "list claims of node "+node, func() ([]pool.Claim, error) {
-		return a.claims.list(func(c pool.Claim) bool { return c.Spec.Active.Node == node }), nil
+		return a.claims.list(func(c pool.Claim) bool { return c.Status.Active.Node == node }), nil
 	})
 }
 
 // ClaimsAt implements pool.API.
 func (a *API) ClaimsAt(_ context.Context, address netip.Addr) ([]pool.Claim, error) {
 	return request(a, "list claims at "+address.String(), func() ([]pool.Claim, error) {
-		return a.claims.list(func(c pool.Claim) bool { return c.Spec.Address == address }), nil
+		return a.claims.list(func(c pool.Claim) bool { return c.Status.Address == address }), nil
 	})
 }
 

@@ -64,13 +64,13 @@ func TestOnlyWhatWasReadIsChanged(t *testing.T) {
 func TestNobodySharesParts(t *testing.T) {
 	a := &pooltest.API{}
 	mine := block("lan-0", "n1")
-	mine.Spec.Holders = []pool.Holder{{ID: "A"}}
+	mine.Status.Holders = []pool.Holder{{ID: "A"}}
 	made := a.AddBlock(mine)
-	made.Spec.Holders[0].ID = "B"
-	mine.Spec.Holders[0].ID = "C"
+	made.Status.Holders[0].ID = "B"
+	mine.Status.Holders[0].ID = "C"
 	got, err := a.Block(t.Context(), "lan-0")
-	if err != nil || got.Spec.Holders[0].ID != "A" {
-		t.Errorf("%+v, %v", got.Spec.Holders, err)
+	if err != nil || got.Status.Holders[0].ID != "A" {
+		t.Errorf("%+v, %v", got.Status.Holders, err)
 	}
 }
 
@@ -113,8 +113,8 @@ func TestLists(t *testing.T) {
 	b.Spec.Pool = "wan"
 	a.AddBlock(b)
 	at := netip.MustParseAddr("10.3.0.4")
-	a.AddClaim(pool.Claim{Metadata: pool.Meta{Name: "c1"}, Spec: pool.ClaimSpec{Address: at, Active: pool.Place{Party: pool.Party{Node: "n1"}}}})
-	a.AddClaim(pool.Claim{Metadata: pool.Meta{Name: "c2"}, Spec: pool.ClaimSpec{Pool: "lan", Active: pool.Place{Party: pool.Party{Node: "n1"}}}})
+	a.AddClaim(pool.Claim{Metadata: pool.Meta{Name: "c1"}, Status: pool.ClaimStatus{Address: at, Active: pool.Place{Party: pool.Party{Node: "n1"}}}})
+	a.AddClaim(pool.Claim{Metadata: pool.Meta{Name: "c2"}, Spec: pool.ClaimSpec{Pool: "lan"}, Status: pool.ClaimStatus{Active: pool.Place{Party: pool.Party{Node: "n1"}}}})
 	a.AddNode(pool.Node{Name: "n2"})
 	a.AddNode(pool.Node{Name: "n1", OutOfService: true})
 	names := func(all []pool.Block, _ error) (n []string) {

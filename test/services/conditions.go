@@ -58,8 +58,8 @@ var Conditions = []Condition{
 		Why: "the pod's packet to the LoadBalancer comes back to the node by the router, from a side where the node does not expect the pod",
 	},
 	{
-		Name: `rp_filter=1 on the node, and "extra" has the addresses of LoadBalancers`, Why: "the packet goes to the node at once, and not by the router",
-		Node: strict, UndoNode: unfiltered, Extra: balancers,
+		Name: `rp_filter=1 on the node, and "extra" has the addresses of LoadBalancers`, Why: "the packet goes to the node at once, by host0 and not by the router",
+		Node: strict, UndoNode: unfiltered, Extra: balancers, Differs: podsBalancedLocally, Which: "a pod asks a LoadBalancer of the policy Local, and another pod on the same node answers",
 	},
 	{
 		Name: "rp_filter=1 in the pods", Pods: strict, UndoPods: unfiltered,
@@ -148,6 +148,11 @@ func podsBalanced(seen Seen) func(Row) (Seen, bool) {
 	return func(r Row) (Seen, bool) {
 		return seen, r.From == Pod && (r.To == LoadBalancer || r.To == LoadBalancerL)
 	}
+}
+
+// podsBalancedLocally is the row where masquerade counts only for what comes by host0.
+func podsBalancedLocally(r Row) (Seen, bool) {
+	return backendKeeps, r.Connection == Connection{Pod, LoadBalancerL, SameNode}
 }
 
 // needsDefaultRoute are the rows where a pod sends to who is neither on the VLAN nor in its routes through the node.

@@ -105,7 +105,7 @@ var Rows = []Row{
 	{Connection{Pod, LoadBalancer, SameNode}, all(Node1), proxyMasquerades},
 	{Connection{Pod, LoadBalancer, Itself}, all(Node1), proxyMasquerades},
 	{Connection{Pod, LoadBalancer, FarPod}, all(Node1), proxyMasquerades},
-	{Connection{Pod, LoadBalancerL, SameNode}, backendKeeps, answersPastNode},
+	{Connection{Pod, LoadBalancerL, SameNode}, onlyPreserved, answersPastNode},
 	{Connection{Pod, LoadBalancerL, Itself}, all(Node1), proxyMasquerades},
 	{Connection{Pod, Direct, Node}, all(Own), localNode},
 	{Connection{Pod, NodeDNS, Node}, all(Own), localNode},

@@ -15,6 +15,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/gc"
 	"github.com/relink-cni/relink/pkg/printable"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // Options say how to audit.
@@ -54,16 +55,8 @@ const (
 
 // Run audits until ctx ends.
 func (k *Auditor) Run(ctx context.Context) {
-	timer := time.NewTimer(min(firstAudit, k.Interval))
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
+	for pause := min(firstAudit, k.Interval); wait.Sleep(ctx, pause); pause = k.Interval {
 		k.runOnce(ctx)
-		timer.Reset(k.Interval)
 	}
 }
 

@@ -34,7 +34,7 @@ func showController(p page, found []controller.Observation, lastLook time.Time, 
 		gauge(shown, "relink_pool_taken_blocks", "AddressBlocks of the AddressPool that exist: nodes have addresses of them.", o.Status.Existing)
 		gauge(shown, "relink_pool_fenced_holders", "Parts of AddressBlocks whose node is declared dead, and has not come back since.", o.Fenced)
 		gauge(shown, "relink_pool_stopped", "1 if the AddressPool gives nothing new, for whatever reason, 0 otherwise.", o.Stopped)
-		gauge(shown, "relink_pool_problem", "1 if the AddressPool gives nothing new because its spec is wrong, or because it overlaps another one, 0 otherwise.", o.Status.Problem != "")
+		gauge(shown, "relink_pool_problem", "1 if the AddressPool gives nothing new because its spec is wrong, or because it overlaps another one, 0 otherwise.", o.Status.Problem() != "")
 		gauge(shown, "relink_pool_recovering", "1 while the AddressPool recovers: the API has lost what nodes have. 0 otherwise.", o.Recovering)
 		gauge(shown, "relink_pool_paused", "1 if the AddressPool is paused, 0 otherwise.", o.Paused)
 		gauge(shown, "relink_pool_unasserted_nodes", "Nodes that a recovery of the AddressPool waits for.", o.Unasserted)

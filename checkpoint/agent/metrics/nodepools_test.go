@@ -59,7 +59,7 @@ var lookedAt = fakeController{[]controller.Observation{
 	{Pool: "lan", Status: pool.Status{Blocks: 16, Existing: 3, Addresses: "250", Granted: 40}, Fenced: 2},
 	{Pool: "big", Status: pool.Status{Blocks: 1 << 20, Addresses: "18446744073709551614"}, Stopped: true, Recovering: true, Unasserted: 4},
 	{Pool: "held", Status: pool.Status{Addresses: "6"}, Stopped: true, Paused: true},
-	{Pool: "wrong", Status: pool.Status{Problem: "invalid spec.subnet"}, Stopped: true},
+	{Pool: "wrong", Status: pool.Status{Conditions: []pool.Condition{{Type: pool.Exhausted, Reason: pool.InvalidSpec, Message: "invalid spec.subnet"}}}, Stopped: true},
 }, time.Unix(900, 0), true}
 
 // grant lets a network have a block of the pool 10.4.0.0/24, in blocks of 4 addresses.

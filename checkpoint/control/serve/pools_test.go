@@ -22,11 +22,7 @@ import (
 type pools struct {
 	acquired pool.Acquired
 	imported pool.Imported
-	all      []pool.Pool
-	blocks   []pool.Block
-	// standings are of each address.
-	standings []pool.AddressStatus
-	err       error
+	err      error
 	// told is the last request.
 	told any
 }
@@ -51,18 +47,6 @@ func (p *pools) Import(_ context.Context, in pool.Import) (pool.Imported, error)
 	return p.imported, p.err
 }
 
-func (p *pools) Show(context.Context) ([]pool.Pool, error) { return p.all, p.err }
-
-func (p *pools) ShowBlocks(_ context.Context, name string) ([]pool.Block, error) {
-	p.told = name
-	return p.blocks, p.err
-}
-
-func (p *pools) ShowAddress(_ context.Context, a netip.Addr) ([]pool.AddressStatus, error) {
-	p.told = a
-	return p.standings, p.err
-}
-
 var anAcquisition = pool.Acquisition{
 	Network: "lan", Pool: "lan-6", IfName: "net1",
 	Owner: attachment.Owner{Group: "apps", Kind: "StatefulSet", Namespace: "shop", Name: "web", UID: "u1", Ordinal: attachment.OrdinalOf(0)},
@@ -73,8 +57,6 @@ var anAcquisition = pool.Acquisition{
 func TestPoolsComeOverAsTheyWere(t *testing.T) {
 	p := &pools{
 		acquired: pool.Acquired{Address: netip.MustParseAddr("fd00::7"), Migrating: true},
-		all:      []pool.Pool{{Metadata: pool.Meta{Name: "lan-6"}, Spec: pool.Spec{Subnet: "fd00::/64"}}},
-		blocks:   []pool.Block{{Metadata: pool.Meta{Name: "lan-6-0"}, Spec: pool.BlockSpec{Pool: "lan-6", First: netip.MustParseAddr("fd00::"), Last: netip.MustParseAddr("fd00::1"), Addresses: ".."}}},
 	}
 	client, ctx := serveSources(t, serve.Sources{Pools: p}), t.Context()
 	expect := func(what string, err error, want, got any) {
@@ -102,15 +84,6 @@ func TestPoolsComeOverAsTheyWere(t *testing.T) {
 	imported, err := client.Import(ctx, in)
 	expect("Import", err, in, p.told)
 	expect("Imported", err, p.imported, imported)
-	all, err := client.Pools(ctx)
-	expect("Pools", err, p.all, all)
-	blocks, err := client.Blocks(ctx, "a&b")
-	expect("Blocks", err, p.blocks, blocks)
-	expect("Blocks of", err, "a&b", p.told)
-	p.standings = []pool.AddressStatus{{Pool: "lan-6", Block: "lan-6-0", Address: netip.MustParseAddr("fd00::7"), Holder: &pool.Holder{ID: "A", Epoch: 2, Fenced: "dead"}, Claims: []pool.Claim{{Spec: pool.ClaimSpec{IfName: "net1"}}}}}
-	standings, err := client.Address(ctx, netip.MustParseAddr("fd00::7"))
-	expect("Address", err, p.standings, standings)
-	expect("Address of", err, netip.MustParseAddr("fd00::7"), p.told)
 }
 
 // chunkImporter answers each part of an import, and notes how large it was.
@@ -172,11 +145,8 @@ func TestARefusedRequestForAddressesKeepsItsMeaning(t *testing.T) {
 		}
 	}
 	for request, err := range refusals(t, serveSources(t, serve.Sources{})) {
-		if !errors.Is(err, pool.ErrUnavailable) || !strings.HasSuffix(err.Error(), "which has the address pools: start it with --kubeconfig, or as a DaemonSet") {
+		if !errors.Is(err, pool.ErrUnavailable) || !strings.HasSuffix(err.Error(), "the pool gives nothing now: relink-agent has no Kubernetes API: start it with --kubeconfig, or as a DaemonSet") {
 			t.Errorf("no API: %s: %v", request, err)
-		}
-		if !errors.Is(err, control.ErrNoPools) {
-			t.Errorf("no API: %s: %v is not ErrNoPools", request, err)
 		}
 	}
 }
@@ -184,11 +154,8 @@ func TestARefusedRequestForAddressesKeepsItsMeaning(t *testing.T) {
 // refusals makes each request about pools.
 func refusals(t *testing.T, c control.Client) map[string]error {
 	_, acquired := c.Acquire(t.Context(), anAcquisition)
-	_, shown := c.Pools(t.Context())
 	_, imported := c.Import(t.Context(), pool.Import{Addresses: make([]netip.Addr, 1)})
-	_, blocks := c.Blocks(t.Context(), "lan")
-	_, address := c.Address(t.Context(), netip.MustParseAddr("10.3.0.1"))
 	return map[string]error{
-		"Refill": c.Refill(t.Context(), pool.Demand{}), "Acquire": acquired, "Claim": c.Claim(t.Context(), pool.ClaimedAddress{}), "Pools": shown, "Blocks": blocks, "Import": imported, "Address": address,
+		"Refill": c.Refill(t.Context(), pool.Demand{}), "Acquire": acquired, "Claim": c.Claim(t.Context(), pool.ClaimedAddress{}), "Import": imported,
 	}
 }

@@ -55,13 +55,10 @@ func Handler(agent Agent, s Sources, handlers map[string]http.Handler) http.Hand
 		"POST " + control.ClaimPath:      post(s.Owners, errNoAPI, noContent(Owners.Fulfil)),
 		"POST " + control.OwnersPath:     post(s.Owners, errNoAPI, judge),
 		"GET " + control.SandboxesPath:   get(s.Runtime, errNoRuntime, listSandboxes),
-		"POST " + control.RefillPath:     post(s.Pools, errNoPools, noContent(Pools.Refill)),
-		"POST " + control.AcquirePath:    post(s.Pools, errNoPools, Pools.Acquire),
-		"POST " + control.PoolClaimPath:  post(s.Pools, errNoPools, noContent(Pools.Claim)),
-		"POST " + control.PoolImportPath: post(s.Pools, errNoPools, Pools.Import),
-		"GET " + control.PoolsPath:       get(s.Pools, errNoPools, Pools.Show),
-		"POST " + control.BlocksPath:     post(s.Pools, errNoPools, Pools.ShowBlocks),
-		"POST " + control.AddressPath:    post(s.Pools, errNoPools, Pools.ShowAddress),
+		"POST " + control.RefillPath:     post(s.Pools, errNoAPI, noContent(Pools.Refill)),
+		"POST " + control.AcquirePath:    post(s.Pools, errNoAPI, Pools.Acquire),
+		"POST " + control.PoolClaimPath:  post(s.Pools, errNoAPI, noContent(Pools.Claim)),
+		"POST " + control.PoolImportPath: post(s.Pools, errNoAPI, Pools.Import),
 	} {
 		mux.HandleFunc(pattern, handler)
 	}

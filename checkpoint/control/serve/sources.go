@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
@@ -24,10 +23,6 @@ type Owners interface {
 type Pools interface {
 	pool.Agent
 	pool.Importer
-	// Show returns all pools, and ShowBlocks all blocks of one, as the API has them now. ShowAddress says whose an address is.
-	Show(ctx context.Context) ([]pool.Pool, error)
-	ShowBlocks(ctx context.Context, name string) ([]pool.Block, error)
-	ShowAddress(ctx context.Context, a netip.Addr) ([]pool.AddressStatus, error)
 }
 
 // Sources are what the agent asks for others: plugins and the command relink link neither a Kubernetes client nor gRPC.
@@ -42,7 +37,6 @@ type Sources struct {
 // The answers to questions if nobody can be asked.
 var (
 	errNoAPI     = errors.New("relink-agent has no Kubernetes API: start it with --kubeconfig, or as a DaemonSet")
-	errNoPools   = fmt.Errorf("%w: relink-agent has no Kubernetes API, which has the address pools: start it with --kubeconfig, or as a DaemonSet", control.ErrNoPools)
 	errNoRuntime = errors.New("relink-agent has no container runtime")
 )
 

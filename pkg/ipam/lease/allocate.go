@@ -33,7 +33,7 @@ type Request struct {
 	// Namespace is the sandbox's, as far as it is known.
 	Namespace attachment.Namespace
 	Sets      []RangeSet
-	// Pools are pools of the Kubernetes API. If there are any, the attachment gets one address of each, and there are no Sets.
+	// Pools are pools of the Kubernetes API, or choices of them (pool.Choice). If there are any, the attachment gets one address of each, and there are no Sets.
 	Pools []string
 	// Probes says that the attachment can probe for an address of a pool before it uses it.
 	Probes bool
@@ -66,7 +66,7 @@ func (e *RefusedError) Error() string { return e.Address.String() + " " + e.Reas
 
 // Allocate gives the attachment one address of each set, or nothing. The attachment keeps what it holds
 // already. ErrExhausted: a set has no free address; ErrTaken: a wanted address is somebody else's;
-// *RefusedError: no ADD can give a wanted address. For pools also: ErrUnconfirmed; *ElsewhereError: the address may be on another
+// *RefusedError: no ADD can give a wanted address. For pools also: ErrUnconfirmed; ErrUnchosen; *ElsewhereError: the address may be on another
 // node.
 func (s *Store) Allocate(ctx context.Context, r Request) (leases []Lease, err error) {
 	s.remarks, s.poolAddresses = nil, nil
@@ -96,7 +96,11 @@ func (l *leaseTx) allocate(r Request) (leases []Lease, err error) {
 			return nil, err
 		}
 	}
-	requested := RequestedRanges{Sets: r.Sets, Pools: r.Pools}
+	names, err := l.resolvePools(r.Pools)
+	if err != nil {
+		return nil, err
+	}
+	requested := RequestedRanges{Sets: r.Sets, Pools: names}
 	sets, err := l.addressSets(requested)
 	if err != nil {
 		return nil, err
@@ -233,8 +237,7 @@ func (c choice) keepHeld(held Lease) (Lease, error) {
 	}
 	held.Holders = slices.Clone(held.Holders)
 	held.Holders[i] = h
-	c.addEvent(Event{Type: Given, Reason: "asked for again by another sandbox of the attachment", StateAfter: Held}.withLease(held, h))
-	return held, c.put(held)
+	return held, c.record(held, h, Given, "asked for again by another sandbox of the attachment", held)
 }
 
 // belongsToRequester says whether the address waits for the owner who asks, or is held by its sandbox before.

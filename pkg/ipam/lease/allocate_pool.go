@@ -14,6 +14,9 @@ import (
 // may have got what it had of its pools.
 var ErrUnconfirmed = errors.New("this node has not read its address pools since its boot")
 
+// ErrUnchosen says that relink-agent has not said yet which pool of a choice selects this node.
+var ErrUnchosen = errors.New("this node does not know which of these pools it takes")
+
 // ElsewhereError says that another node may have what the attachment is to get: relink-agent must be asked first.
 type ElsewhereError struct {
 	Pool string

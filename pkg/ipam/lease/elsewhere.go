@@ -31,9 +31,9 @@ func (s *Store) LeasedElsewhere(ctx context.Context, sets []RangeSet) (stores []
 }
 
 // ElsewhereRemark tells people what LeasedElsewhere has found, and what to do.
-func ElsewhereRemark(network, other string) string {
+func ElsewhereRemark(network, previous string) string {
 	return fmt.Sprintf("network %[1]s begins with an empty store, and the store %[2]s has leases of the same ranges. If %[1]s is a new name of that network, "+
-		`no ADD knows what its pods hold: add "store": %[2]q to "ipam" of its configuration`, network, other)
+		`no ADD knows what its pods hold: add "store": %[2]q to "ipam" of its configuration`, network, previous)
 }
 
 // networkOf is Holder.Network for the attachment.

@@ -68,8 +68,7 @@ func (c choice) give(previous Lease, origin Origin) (Lease, error) {
 	}
 	h.Namespace.BootID = c.bootID()
 	lease.Holders = append(lease.Holders, h)
-	c.addEvent(Event{Type: Given, Reason: string(origin), StateAfter: Held}.withLease(lease, h))
-	return lease, errors.Join(c.put(lease), c.endOtherReservations(lease, previous.State))
+	return lease, errors.Join(c.record(lease, h, Given, string(origin), lease), c.endOtherReservations(lease, previous.State))
 }
 
 // endOtherReservations ends what else the policy reserves for the owner in the set, for the same interface: nobody
@@ -97,7 +96,7 @@ func (c choice) endOtherReservations(lease Lease, previous State) error {
 	}
 	reason := fmt.Sprintf("the owner has %s instead", lease.Address)
 	for _, reservation := range leases {
-		if err := c.endReservation(reservation, Holder{}, Event{Type: Ended, Reason: reason}, reason); err != nil {
+		if err := c.record(reservation, Holder{}, Ended, reason, reservation.unreserved(reason, c.instant)); err != nil {
 			return err
 		}
 	}

@@ -7,8 +7,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/failpoint"
@@ -27,6 +29,8 @@ type Granted struct {
 	Time time.Time
 	// Confirmed says that the agent has read the API in this boot.
 	Confirmed bool
+	// Chosen has the pool that the node takes of each choice (pool.Choice).
+	Chosen map[string]string
 	// Pools are in the order in which the network's configuration last named them. Those that it names no more follow.
 	Pools []PoolState
 }
@@ -34,6 +38,8 @@ type Granted struct {
 // PoolState is what a store has of a pool.
 type PoolState struct {
 	Name string
+	// Time is the store's.
+	Time time.Time
 	// Named says that the network's configuration names the pool, as far as the last ADD knew.
 	Named bool
 	// Layout is the pool as the agent last read it. Its name is empty until then.
@@ -46,19 +52,56 @@ type PoolState struct {
 	Leased map[netip.Addr]Lease
 }
 
+// PoolState returns what the store has of the pool.
+func (g Granted) PoolState(name string) PoolState {
+	if i := slices.IndexFunc(g.Pools, func(p PoolState) bool { return p.Name == name }); i >= 0 {
+		return g.Pools[i]
+	}
+	return PoolState{Name: name, Leased: map[netip.Addr]Lease{}}
+}
+
+// Grant returns the store's part of the block, the zero Grant for none.
+func (p PoolState) Grant(index int64) pool.Grant {
+	if i := slices.IndexFunc(p.Grants, func(g pool.Grant) bool { return g.Index == index }); i >= 0 {
+		return p.Grants[i]
+	}
+	return pool.Grant{Pool: p.Name, Index: index}
+}
+
+// addLimit is how long an ADD can take, with its probes: a runtime gives up earlier.
+const addLimit = 5 * time.Minute
+
+// Uses returns what the leases at addresses of the pool are.
+func (p PoolState) Uses() map[netip.Addr]pool.Use {
+	uses := map[netip.Addr]pool.Use{}
+	for a, l := range p.Leased {
+		use := pool.Use{Held: l.State == Held, Waiting: l.State == Reserved, Claimed: l.Claimed}
+		use.Stays = l.ReservedByHandAt(p.Time) || !l.Until.IsZero() || l.IsClaimable() && !l.Claimed
+		use.Probed = use.Held && p.Time.Sub(l.Newest().Since) > addLimit
+		if l.hasOwner() {
+			use.Claim = l.ClaimOf(p.Name).ClaimName()
+		}
+		for _, h := range l.Holders {
+			use.PodUIDs = append(use.PodUIDs, h.Pod.UID)
+		}
+		uses[a] = use
+	}
+	return uses
+}
+
 // Granted returns what the store has of its pools. ErrNotLeased: there is no store.
 func (s *Store) Granted(ctx context.Context) (Granted, error) {
 	return result(ctx, s.view, (*leaseTx).granted)
 }
 
 func (l *leaseTx) granted() (Granted, error) {
-	g := Granted{ID: l.text(keyID), Node: l.text(keyNode), NodeUID: l.text(keyNodeUID), Boot: l.bootID(), Time: l.instant, Confirmed: l.isConfirmed()}
+	g := Granted{ID: l.text(keyID), Node: l.text(keyNode), NodeUID: l.text(keyNodeUID), Boot: l.bootID(), Time: l.instant, Confirmed: l.isConfirmed(), Chosen: l.chosen()}
 	named, err := l.namedPools()
 	if err != nil {
 		return Granted{}, err
 	}
 	for _, name := range l.allPools(named) {
-		state := PoolState{Name: name, Named: slices.Contains(named, name), Leased: map[netip.Addr]Lease{}}
+		state := PoolState{Name: name, Time: l.instant, Named: slices.Contains(named, name), Leased: map[netip.Addr]Lease{}}
 		if state.Layout, err = l.layout(name); err != nil {
 			return Granted{}, err
 		}
@@ -116,7 +159,7 @@ func (s *Store) Confirm(ctx context.Context) error {
 	})
 }
 
-// SetPools notes the pools that the network's configuration names, in its order. It makes the store and its identity.
+// SetPools notes the pools that the network's configuration names, or choices of them, in its order. It makes the store and its identity.
 func (s *Store) SetPools(ctx context.Context, names []string) error {
 	return s.update(ctx, func(l *leaseTx) error { return l.setPools(names) })
 }
@@ -141,9 +184,56 @@ func (l *leaseTx) ensureID() error {
 	return l.putText(keyID, hex.EncodeToString(id[:]))
 }
 
-// namedPools returns the pools that the configuration last named.
+// SetChosen notes which pool the node takes of these choices, "" for none. The next ADD asks relink-agent about a choice without a pool.
+func (s *Store) SetChosen(ctx context.Context, names map[string]string) error {
+	return s.update(ctx, func(l *leaseTx) error {
+		before := l.chosen()
+		for choice, name := range names {
+			if name == "" {
+				_ = l.meta.Delete([]byte(keyChosen + choice)) // It fails only in a transaction that reads.
+			} else if err := l.putText(keyChosen+choice, name); err != nil {
+				return err
+			}
+		}
+		return unchangedUnless(!maps.Equal(before, l.chosen()))
+	})
+}
+
+// chosen returns the pool of each choice.
+func (l *leaseTx) chosen() map[string]string {
+	chosen := map[string]string{}
+	cursor := l.meta.Cursor()
+	for k, name := cursor.Seek([]byte(keyChosen)); bytes.HasPrefix(k, []byte(keyChosen)); k, name = cursor.Next() {
+		chosen[strings.TrimPrefix(string(k), keyChosen)] = string(name)
+	}
+	return chosen
+}
+
+// resolvePools returns the pools that the node takes of the choices. ErrUnchosen: it does not know all of them.
+func (l *leaseTx) resolvePools(choices []string) (names []string, err error) {
+	for _, c := range choices {
+		name := c
+		if pool.IsChoice(c) {
+			name = l.text(keyChosen + c)
+		}
+		if name == "" {
+			err = fmt.Errorf("network %s: %w: %s", l.store.network, ErrUnchosen, strings.Join(pool.Candidates(c), ", "))
+			continue
+		}
+		names = append(names, name)
+	}
+	return names, err
+}
+
+// namedPools returns the pools that the node takes of those that the configuration last named.
 func (l *leaseTx) namedPools() (names []string, err error) {
-	err = decodeFrom(l.meta, keyPools, "names of pools", &names)
+	if err = decodeFrom(l.meta, keyPools, "names of pools", &names); err != nil {
+		return nil, err
+	}
+	names, err = l.resolvePools(names)
+	if errors.Is(err, ErrUnchosen) {
+		return names, nil
+	}
 	return names, err
 }
 
@@ -197,20 +287,6 @@ func (l *leaseTx) grant(name string, index int64) (g pool.Grant, rest []byte, er
 	return g, nil, fmt.Errorf("block %s is %w", pool.BlockName(name, index), ErrNotGranted)
 }
 
-// grantAt returns the grant that has the address, and the offset of the address in it. ErrNotGranted: none has it.
-func (l *leaseTx) grantAt(name string, a netip.Addr) (found pool.Grant, offset int, err error) {
-	offset = -1
-	err = l.eachGrant(name, func(g pool.Grant) {
-		if i := g.Offset(a); i >= 0 && g.Addresses[i] != pool.NotGranted {
-			found, offset = g, i
-		}
-	})
-	if err == nil && offset < 0 {
-		err = fmt.Errorf("%s of pool %s is %w", a, name, ErrNotGranted)
-	}
-	return found, offset, err
-}
-
 // Lost returns the addresses of the pool that pods hold and the node does not have: another node may give them, or has lost them
 // in turn. The address of a virtual machine that is on its way to this node is one of them.
 func (p PoolState) Lost() (addresses []netip.Addr) {
@@ -234,7 +310,7 @@ func (p PoolState) has(a netip.Addr) bool {
 // Target is how many addresses of the pool the node should have. It needs none of a pool that the configuration names no more or
 // that is deleted, and none before the agent has read the pool.
 func (p PoolState) Target() int {
-	if p.Layout.BlockSize == 0 || p.Layout.Deleted || !p.Named {
+	if p.Layout.BlockSize == 0 || p.Layout.Unneeded || !p.Named {
 		return 0
 	}
 	return pool.Target(p.Layout.BlockSize, p.Used)
@@ -250,9 +326,9 @@ func (p PoolState) Gives(g pool.Grant) (n int) {
 	return n
 }
 
-// Free returns how many of these have no lease.
-func (p PoolState) Free(g pool.Grant) (n int) {
-	for _, i := range g.Offsets(pool.GrantedChars) {
+// Free returns how many of these have one of the characters in the grant, and no lease.
+func (p PoolState) Free(g pool.Grant, chars string) (n int) {
+	for _, i := range g.Offsets(chars) {
 		if _, leased := p.Leased[g.Address(i)]; !leased && !p.Layout.Excluded(g.Address(i)) {
 			n++
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
@@ -103,8 +104,8 @@ func TestPoolsAreStoredAsTheyWere(t *testing.T) {
 	n.addFrom(t, "c1/eth0", "", "10.3.0.8")
 	must(t, n.store(t).SetPools(t.Context(), []string{"lan6"}))
 	want := Granted{ID: first.ID, Boot: "boot-1", Time: n.day, Confirmed: true, Pools: []PoolState{
-		{Name: "lan6", Named: true, Layout: lan6, Leased: map[netip.Addr]Lease{}},
-		{Name: "lan", Layout: lan, Grants: []pool.Grant{granted(lan, 0, "...."), granted(lan, 2, "+.?-")}, Used: 1,
+		{Name: "lan6", Time: n.day, Named: true, Layout: lan6, Leased: map[netip.Addr]Lease{}},
+		{Name: "lan", Time: n.day, Layout: lan, Grants: []pool.Grant{granted(lan, 0, "...."), granted(lan, 2, "+.?-")}, Used: 1,
 			Leased: map[netip.Addr]Lease{addr("10.3.0.8"): n.get(t, "10.3.0.8")}},
 	}}
 	if diff := cmp.Diff(want, n.granted(t), sameGrant); diff != "" {
@@ -122,9 +123,7 @@ func TestToldAgainNothingIsWritten(t *testing.T) {
 	must(t, n.store(t).SetPools(t.Context(), []string{"lan"}))
 	must(t, n.store(t).PutGrants(t.Context(), lan, []pool.Grant{granted(lan, 1, "...."), granted(lan, 0, "++++")}))
 	must(t, n.store(t).Confirm(t.Context()))
-	_, err := n.store(t).MarkFree(t.Context(), "lan", 1, 4)
-	must(t, err)
-	_, err = n.store(t).MarkFree(t.Context(), "lan", 0, 0)
+	_, err := n.store(t).mark(t, 1, nil)
 	must(t, err)
 	must(t, n.store(t).CancelIncoming(t.Context(), "lan", addr("10.3.0.2"), pod("web-0")))
 	if sumOf(t, n.path()) != before {
@@ -140,8 +139,7 @@ func TestPoolsWithoutAStore(t *testing.T) {
 		"Granted":     func() error { _, err := s.Granted(ctx); return err },
 		"PutGrants":   func() error { return s.PutGrants(ctx, lan, nil) },
 		"Confirm":     func() error { return s.Confirm(ctx) },
-		"MarkFree":    func() error { _, err := s.MarkFree(ctx, "lan", 0, 1); return err },
-		"MarkAddress": func() error { _, err := s.MarkAddress(ctx, "lan", addr("10.3.0.2"), pod("a")); return err },
+		"Reconcile":   func() error { _, err := s.mark(t, 0, nil); return err },
 		"Expect":      func() error { return s.ReserveIncoming(ctx, addr("10.3.0.2"), pod("a"), "eth0", sticky, "it moves") },
 		"Unexpect":    func() error { return s.CancelIncoming(ctx, "lan", addr("10.3.0.2"), pod("a")) },
 		"MarkClaimed": func() error { return s.MarkClaimed(ctx, addr("10.3.0.2"), pod("a")) },
@@ -215,4 +213,28 @@ func TestUsedAndLeasedOfAPool(t *testing.T) {
 // bucketPut puts a value into a bucket, as a damaged file has it.
 func bucketPut(bucket, key, value string) func(*bolt.Tx) error {
 	return func(tx *bolt.Tx) error { return tx.Bucket([]byte(bucket)).Put([]byte(key), []byte(value)) }
+}
+
+// A node that leaves hands over what waits for owners, but not what waits there only.
+func TestWhatWaitsHereOnly(t *testing.T) {
+	day := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	sticky := Lease{State: Reserved, Owner: attachment.Owner{Name: "web"}, Last: Holder{Policy: Policy{Sticky: true}}, Claimed: true}
+	for name, test := range map[string]struct {
+		change func(*Lease)
+		stays  bool
+	}{
+		"the API has its claim":                {func(*Lease) {}, false},
+		"the API has no claim so far":          {func(l *Lease) { l.Claimed = false }, true},
+		"its owner has several pods at a time": {func(l *Lease) { l.Claimed, l.Last.Policy.Shared, l.Last.Policy.ByOwner = false, true, true }, false},
+		"it waits for a time":                  {func(l *Lease) { l.Until = day.Add(time.Minute) }, true},
+		"a person has reserved it":             {func(l *Lease) { l.ByHand = true }, true},
+		"a person had reserved it":             {func(l *Lease) { l.ByHand, l.ByHandUntil = true, day.Add(-time.Minute) }, false},
+	} {
+		l := sticky
+		test.change(&l)
+		p := PoolState{Name: "lan", Time: day, Leased: map[netip.Addr]Lease{addr("10.3.0.2"): l}}
+		if use := p.Uses()[addr("10.3.0.2")]; use.Stays != test.stays || !use.Waiting {
+			t.Errorf("%s: %+v, want stays %t", name, use, test.stays)
+		}
+	}
 }

@@ -139,87 +139,98 @@ func (l *leaseTx) pruneEmptyGrants(name string) error {
 	return err
 }
 
-// MarkFree marks at most limit addresses of the grant that have no lease: the node gives them back, and never gives
-// them to a pod again. It returns the grant as it is stored then. ErrNotGranted: there is no such grant; ErrNotLeased:
-// there is no store.
-func (s *Store) MarkFree(ctx context.Context, poolName string, index int64, limit int) (pool.Grant, error) {
-	return result(ctx, s.change, func(l *leaseTx) (pool.Grant, error) {
-		g, _, err := l.grant(poolName, index)
+// Reconcile lets decide make the grant of a block anew, by what the store has of the pool. No lease changes meanwhile. Afterwards the
+// reservations at the addresses that are handed over have ended, and those that are kept have no time limit. It refuses to mark an address that
+// anything else has a lease of. ErrNotLeased: there is no store.
+func (s *Store) Reconcile(ctx context.Context, layout pool.Layout, index int64, decide func(PoolState) (pool.Outcome, error)) (pool.Outcome, error) {
+	return result(ctx, s.change, func(l *leaseTx) (o pool.Outcome, err error) {
+		if err := l.freeExpired(); err != nil {
+			return o, err
+		}
+		g, err := l.granted()
 		if err != nil {
-			return g, err
+			return o, err
 		}
-		layout, err := l.layout(poolName)
-		if err != nil {
-			return g, err
+		state := g.PoolState(layout.Name)
+		previous := state.Grant(index)
+		state.Layout = layout
+		if o, err = decide(state); err != nil {
+			return o, err
 		}
-		free, err := l.freeOffsets(g, layout, limit)
-		if err != nil {
-			return g, err
+		changed, err := l.putLayout(layout)
+		if err != nil || o.Grant == previous && len(o.Kept) == 0 {
+			return o, cmp.Or(err, unchangedUnless(changed))
 		}
-		if len(free) == 0 {
-			return g, errUnchanged
+		if o.Grant.Granted() > previous.Granted() {
+			if err := l.makeRoom(); err != nil {
+				return o, err
+			}
 		}
-		failpoint.Here("before marking")
-		return l.putMarks(g, free)
+		for _, a := range o.HandedOver {
+			if err := l.handOver(a); err != nil {
+				return o, err
+			}
+		}
+		for _, a := range o.Kept {
+			if err := l.keep(a); err != nil {
+				return o, err
+			}
+		}
+		return o, l.putReconciled(previous, o.Grant)
 	})
 }
 
-// putMarks marks addresses of the grant, and returns it as it is stored then.
-func (l *leaseTx) putMarks(g pool.Grant, offsets []int) (pool.Grant, error) {
-	g = g.Mark(offsets)
-	_, err := l.putGrant(g.Pool, g)
-	return g, err
+func unchangedUnless(changed bool) error {
+	if changed {
+		return nil
+	}
+	return errUnchanged
 }
 
-// freeOffsets returns the offsets of at most limit addresses of the grant that have no lease, the last ones first. Those that the pool
-// excludes by now come after all that pods can get: another node can do nothing with them.
-func (l *leaseTx) freeOffsets(g pool.Grant, layout pool.Layout, limit int) (free []int, err error) {
-	ours, excluded := g.Offsets(pool.GrantedChars), func(i int) bool { return layout.Excluded(g.Address(i)) }
-	slices.Reverse(ours)
-	ours = slices.Concat(slices.DeleteFunc(slices.Clone(ours), excluded), slices.DeleteFunc(ours, func(i int) bool { return !excluded(i) }))
-	for _, i := range ours {
-		if len(free) >= limit {
-			break
-		}
-		lease, err := l.find(g.Address(i))
-		if err != nil {
-			return nil, err
-		}
-		if lease.isFree() {
-			free = append(free, i)
+// putReconciled stores a grant whose new marks are of addresses without a lease.
+func (l *leaseTx) putReconciled(previous, g pool.Grant) error {
+	for _, i := range g.Offsets(string(pool.Marked)) {
+		if previous.MayGive(g.Address(i)) {
+			lease, err := l.find(g.Address(i))
+			if err != nil {
+				return err
+			}
+			if !lease.isFree() {
+				return fmt.Errorf("%s is %w: it is %s, and cannot be given back", lease.Address, ErrTaken, lease.describeFor(attachment.Owner{}))
+			}
 		}
 	}
-	return free, nil
+	failpoint.Here("before a grant is stored")
+	put, err := l.putGrant(g.Pool, g)
+	if err == nil && put && g.Empty() {
+		err = l.pruneEmptyGrants(g.Pool)
+	}
+	failpoint.Here("grant stored")
+	return err
 }
 
-// MarkAddress marks the address, so that another node gets it for the owner. The address must be free, or wait for exactly this owner.
-// Then its lease ends. ErrTaken: somebody else has it, or a pod does; ErrHolderChanged: the node does not have it; ErrNotLeased:
-// there is no store.
-func (s *Store) MarkAddress(ctx context.Context, poolName string, a netip.Addr, o attachment.Owner) (pool.Grant, error) {
-	return result(ctx, s.change, func(l *leaseTx) (pool.Grant, error) {
-		lease, err := l.findAfterExpiry(a)
-		if err != nil {
-			return pool.Grant{}, err
-		}
-		g, offset, err := l.grantAt(poolName, a)
-		switch {
-		case errors.Is(err, ErrNotGranted):
-			return g, fmt.Errorf("%s is %w: %w", a, ErrHolderChanged, err)
-		case err != nil:
-			return g, err
-		case lease.isFree():
-			if g.Addresses[offset] == pool.Marked {
-				return g, errUnchanged
-			}
-		case lease.State != Reserved || lease.Owner != o || !lease.hasOwner():
-			return g, fmt.Errorf("%s is %w for %s: it is %s", a, ErrTaken, o, lease.describeFor(o))
-		default:
-			l.addEvent(Event{Type: HandedOver, Reason: "the owner's next pod is on another node"}.withLease(lease, lease.Last))
-			if err := l.remove(lease); err != nil {
-				return g, err
-			}
-		}
-		failpoint.Here("before marking address")
-		return l.putMarks(g, []int{offset})
-	})
+// handOver ends the reservation of an address: the owner's next pod gets it on another node.
+func (l *leaseTx) handOver(a netip.Addr) error {
+	lease, err := l.find(a)
+	if err != nil || lease.isFree() {
+		return err
+	}
+	if lease.State != Reserved {
+		return fmt.Errorf("%s is %w: it is %s, and cannot be handed over", a, ErrTaken, lease.describeFor(attachment.Owner{}))
+	}
+	l.addEvent(Event{Type: HandedOver, Reason: "the owner's next pod gets it on another node"}.withLease(lease, lease.Last))
+	return l.remove(lease)
+}
+
+// keep makes the address wait for its owner without a time limit when its pods here end: the owner's next pod is on another node already.
+func (l *leaseTx) keep(a netip.Addr) error {
+	lease, err := l.find(a)
+	if err != nil || lease.State != Held {
+		return err
+	}
+	lease.Holders = slices.Clone(lease.Holders)
+	for i := range lease.Holders {
+		lease.Holders[i].Policy.Sticky, lease.Holders[i].Policy.Retain = true, 0
+	}
+	return l.put(lease)
 }

@@ -39,11 +39,7 @@ func TestChangesOfAGrantKeepWhatANewerRelinkHasAdded(t *testing.T) {
 		"PutGrants": func(t *testing.T, s *Store) error {
 			return s.PutGrants(t.Context(), lan, []pool.Grant{granted(lan, 0, "+++."), granted(lan, 1, "++++")})
 		},
-		"MarkFree": func(t *testing.T, s *Store) error { _, err := s.MarkFree(t.Context(), "lan", 0, 1); return err },
-		"MarkAddress": func(t *testing.T, s *Store) error {
-			_, err := s.MarkAddress(t.Context(), "lan", addr("10.3.0.0"), pod("web-0"))
-			return err
-		},
+		"Reconcile": func(t *testing.T, s *Store) error { _, err := s.mark(t, 0, []int{0}); return err },
 	} {
 		n := newNode(t, "10.3.0.20", minute)
 		n.grant(t, lan, "++..")
@@ -177,11 +173,7 @@ func TestDamagedGrants(t *testing.T) {
 			"PutGrants": func(n *node) error {
 				return n.store(t).PutGrants(t.Context(), lan, []pool.Grant{granted(lan, 0, "+++-"), granted(lan, 1, "+++-")})
 			},
-			"MarkFree": func(n *node) error { _, err := n.store(t).MarkFree(t.Context(), "lan", 1, 4); return err },
-			"MarkAddress": func(n *node) error {
-				_, err := n.store(t).MarkAddress(t.Context(), "lan", addr("10.3.0.4"), pod("web-0"))
-				return err
-			},
+			"Reconcile": func(n *node) error { _, err := n.store(t).mark(t, 1, []int{0}); return err },
 			"Allocate": func(n *node) error {
 				_, err := n.store(t).Allocate(t.Context(), n.fromPools("c1/eth0", "", "lan"))
 				return err
@@ -202,7 +194,7 @@ func TestDamagedGrants(t *testing.T) {
 	}
 }
 
-// An address that the pool excludes by now is given to nobody, whatever it was. It is given back after all that others can use.
+// An address that the pool excludes by now is given to nobody, whatever it was.
 func TestWhatIsExcludedByNow(t *testing.T) {
 	n := newNode(t, "10.3.0.20", sticky)
 	n.grant(t, lan, "+.++", "++..")
@@ -213,7 +205,7 @@ func TestWhatIsExcludedByNow(t *testing.T) {
 	fewer.Exclude = []pool.Span{{First: addr("10.3.0.2"), Last: addr("10.3.0.4")}}
 	must(t, n.store(t).PutGrants(t.Context(), fewer, nil))
 	p := n.granted(t).Pools[0]
-	if diff := cmp.Diff(fewer, p.Layout, sameGrant); diff != "" || p.Used != 0 || fmt.Sprint(p.Gives(p.Grants[0]), p.Gives(p.Grants[1]), p.Free(p.Grants[0]), p.Free(p.Grants[1])) != "1 1 1 1" {
+	if diff := cmp.Diff(fewer, p.Layout, sameGrant); diff != "" || p.Used != 0 || fmt.Sprint(p.Gives(p.Grants[0]), p.Gives(p.Grants[1]), p.Free(p.Grants[0], pool.GrantedChars), p.Free(p.Grants[1], pool.GrantedChars)) != "1 1 1 1" {
 		t.Errorf("%d used, gives %d and %d (-want +got):\n%s", p.Used, p.Gives(p.Grants[0]), p.Gives(p.Grants[1]), diff)
 	}
 	n.policy = minute
@@ -223,33 +215,25 @@ func TestWhatIsExcludedByNow(t *testing.T) {
 	if !errors.Is(err, ErrExhausted) {
 		t.Errorf("with excluded addresses only: %v", err)
 	}
-	n.del(t, "c3/eth0")
-	n.later(61 * time.Second)
-	for _, want := range []string{"-.++", "-.+-"} { // 10.3.0.2 waits for its owner.
-		g, err := n.store(t).MarkFree(t.Context(), "lan", 0, 1)
-		if err != nil || g.Addresses != want {
-			t.Errorf("%q, %v, want %q", g.Addresses, err, want)
-		}
-	}
 }
 
 // The store knows that a pool is deleted, and an earlier relink reads the rest.
 func TestADeletedPoolIsStored(t *testing.T) {
 	n := newNode(t, "10.3.0.20", minute)
 	n.grant(t, lan, "++++")
-	if p := n.granted(t).Pools[0]; p.Layout.Deleted || p.Target() != 4 {
+	if p := n.granted(t).Pools[0]; p.Layout.Unneeded || p.Target() != 4 {
 		t.Errorf("before: %+v, target %d", p.Layout, p.Target())
 	}
 	gone := lan
-	gone.Deleted = true
+	gone.Unneeded = true
 	must(t, n.store(t).PutGrants(t.Context(), gone, nil))
-	if p := n.granted(t).Pools[0]; !p.Layout.Deleted || p.Target() != 0 {
+	if p := n.granted(t).Pools[0]; !p.Layout.Unneeded || p.Target() != 0 {
 		t.Errorf("afterwards: %+v, target %d", p.Layout, p.Target())
 	}
 	must(t, n.store(t).PutGrants(t.Context(), lan, nil))
 	must(t, n.store(t).SetPools(t.Context(), []string{"lan6"}))
 	all := n.granted(t).Pools
-	if all[1].Target() != 0 || all[1].Layout.Deleted || all[0].Target() != 0 {
+	if all[1].Target() != 0 || all[1].Layout.Unneeded || all[0].Target() != 0 {
 		t.Errorf("a pool that is named no more has the target %d, an unknown one %d", all[1].Target(), all[0].Target())
 	}
 }

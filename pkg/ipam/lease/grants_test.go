@@ -3,6 +3,7 @@ package lease
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -108,98 +109,70 @@ func TestWhatANewerRelinkAddsToAGrantStays(t *testing.T) {
 	}
 }
 
-// Only an address without any lease is given back. The last ones go first, and no mark comes back.
-func TestMarkFree(t *testing.T) {
-	n := newNode(t, "10.3.0.20", sticky)
-	n.grant(t, lan, "++++", "+?.-")
-	n.giveFrom(t, "c1/eth0", "held", "10.3.0.2")
-	n.giveFrom(t, "c2/eth0", "reserved", "10.3.0.3")
-	n.policy = minute
-	n.giveFrom(t, "c3/eth0", "", "10.3.0.0")
-	n.del(t, "c2/eth0")
-	n.del(t, "c3/eth0")
-	for _, step := range []struct {
-		what  string
-		index int64
-		most  int
-		want  string
-	}{
-		{"one of two", 1, 1, "+-.-"}, {"none", 1, 0, "+-.-"}, {"all", 1, 9, "--.-"}, {"again", 1, 9, "--.-"},
-		{"held, reserved and in quarantine", 0, 9, "+-++"},
-	} {
-		g, err := n.store(t).MarkFree(t.Context(), "lan", step.index, step.most)
-		if err != nil || g.Addresses != step.want {
-			t.Errorf("%s: %q %v, want %q", step.what, g.Addresses, err, step.want)
-		}
-	}
-	if got := n.chars(t, "lan"); got != "+-++ --.-" {
-		t.Errorf("stored: %s", got)
-	}
-	_, err := n.store(t).MarkFree(t.Context(), "lan", 7, 1)
-	n.refused(t, "an unknown block", err, ErrNotGranted, "block lan-7 is not granted to this node")
+// mark marks addresses of a block of lan, with the reservations that end by it.
+func (s *Store) mark(t testing.TB, index int64, offsets []int, handedOver ...netip.Addr) (pool.Grant, error) {
+	o, err := s.Reconcile(t.Context(), lan, index, func(p PoolState) (pool.Outcome, error) {
+		return pool.Outcome{Grant: p.Grant(index).Mark(offsets), HandedOver: handedOver}, nil
+	})
+	return o.Grant, err
 }
 
-// An address in quarantine waits on the node where it was. Once that is over, it can be given back.
-func TestMarkFreeAfterTheQuarantine(t *testing.T) {
-	n := newNode(t, "10.3.0.20", minute)
-	n.grant(t, lan, "..+.")
-	n.addFrom(t, "c1/eth0", "", "10.3.0.2")
-	n.del(t, "c1/eth0")
-	for _, want := range []string{"..+.", "..-."} {
-		g, err := n.store(t).MarkFree(t.Context(), "lan", 0, 9)
-		if err != nil || g.Addresses != want {
-			t.Errorf("%q %v, want %q", g.Addresses, err, want)
-		}
-		n.later(61 * time.Second)
-	}
-	_, err := n.store(t).Allocate(t.Context(), n.fromPools("c2/eth0", "", "lan"))
-	n.refused(t, "ADD", err, ErrExhausted, "pool lan of network pods: no address is free: no address of it is granted to this node")
-}
-
-// An address goes to another node for an owner only if nobody else has it here.
-func TestMarkAddress(t *testing.T) {
+// Only an address without a lease is given back. A reservation ends by that, if the owner's next pod gets it on another node.
+func TestMarks(t *testing.T) {
 	for name, test := range map[string]struct {
-		address string
-		owner   attachment.Owner
-		is      error
-		msg     string
+		offset int
+		hand   bool
+		is     error
+		msg    string
 		// chars are those of the grant afterwards, events what happened to the address.
 		chars, events string
 	}{
-		"free":             {"10.3.0.0", pod("web-0"), nil, "<nil>", "-+?- .+++", ""},
-		"waits for it":     {"10.3.0.1", pod("web-0"), nil, "<nil>", "+-?- .+++", "given,given up,handed over: the owner's next pod is on another node"},
-		"waits for nobody": {"10.3.0.1", attachment.Owner{}, ErrTaken, "10.3.0.1 is not available for -: it is reserved for pod default/web-0", "++?- .+++", "given,given up"},
-		"waits for another": {"10.3.0.1", pod("web-1"), ErrTaken,
-			"10.3.0.1 is not available for pod default/web-1: it is reserved for pod default/web-0", "++?- .+++", "given,given up"},
-		"needs a probe":   {"10.3.0.2", pod("web-0"), nil, "<nil>", "++-- .+++", ""},
-		"marked":          {"10.3.0.3", pod("web-0"), nil, "<nil>", "++?- .+++", ""},
-		"not granted":     {"10.3.0.4", pod("web-0"), ErrHolderChanged, "10.3.0.4 is not as expected: 10.3.0.4 of pool lan is not granted to this node", "++?- .+++", ""},
-		"in no grant":     {"10.3.0.9", pod("web-0"), ErrHolderChanged, "10.3.0.9 is not as expected: 10.3.0.9 of pool lan is not granted to this node", "++?- .+++", ""},
-		"held by its pod": {"10.3.0.5", pod("db-0"), ErrTaken, "10.3.0.5 is not available for pod default/db-0: it is held by eth0 of c2 on pods (pod default/db-0)", "++?- .+++", "given"},
-		"in quarantine": {"10.3.0.7", pod("web-0"), ErrTaken, "10.3.0.7 is not available for pod default/web-0: it is in quarantine: released",
-			"++?- .+++", "given,given up"},
+		"free":                              {0, false, nil, "<nil>", "-+?+", ""},
+		"needs a probe":                     {2, false, nil, "<nil>", "++-+", ""},
+		"waits for its owner":               {1, false, ErrTaken, "10.3.0.1 is not available: it is reserved for pod default/web-0, and cannot be given back", "++?+", "given,given up"},
+		"waits, and its owner is elsewhere": {1, true, nil, "<nil>", "+-?+", "given,given up,handed over: the owner's next pod gets it on another node"},
+		"held":                              {3, false, ErrTaken, "10.3.0.3 is not available: it is held by eth0 of c2 on pods (pod default/db-0), and cannot be given back", "++?+", "given"},
+		"held, and its owner is elsewhere":  {3, true, ErrTaken, "10.3.0.3 is not available: it is held by eth0 of c2 on pods (pod default/db-0), and cannot be handed over", "++?+", "given"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, "10.3.0.20", sticky)
-			n.grant(t, lan, "++?-", "++++")
+			n.grant(t, lan, "++?+")
 			n.giveFrom(t, "c1/eth0", "web-0", "10.3.0.1")
-			n.giveFrom(t, "c2/eth0", "db-0", "10.3.0.5")
-			n.policy = minute
-			n.giveFrom(t, "c3/eth0", "job", "10.3.0.7")
+			n.giveFrom(t, "c2/eth0", "db-0", "10.3.0.3")
 			n.del(t, "c1/eth0")
-			n.del(t, "c3/eth0")
-			must(t, n.store(t).PutGrants(t.Context(), lan, []pool.Grant{granted(lan, 1, ".+++")}))
-			g, err := n.store(t).MarkAddress(t.Context(), "lan", addr(test.address), test.owner)
-			n.refused(t, "MarkAddress", err, test.is, test.msg)
-			if got := n.chars(t, "lan"); got != test.chars || err == nil && !strings.Contains(got, g.Addresses) {
+			a := addr(fmt.Sprint("10.3.0.", test.offset))
+			var handed []netip.Addr
+			if test.hand {
+				handed = append(handed, a)
+			}
+			g, err := n.store(t).mark(t, 0, []int{test.offset}, handed...)
+			n.refused(t, "mark", err, test.is, test.msg)
+			if got := n.chars(t, "lan"); got != test.chars || err == nil && g.Addresses != got {
 				t.Errorf("%s, and it returns %s, want %s", got, g.Addresses, test.chars)
 			}
-			if got := n.events(t, test.address); got != test.events {
+			if got := n.events(t, a.String()); got != test.events {
 				t.Errorf("events %q, want %q", got, test.events)
 			}
 			n.expectVerified(t)
 		})
 	}
+}
+
+// An address in quarantine waits on the node where it was. Once that is over, it can be given back.
+func TestMarkAfterTheQuarantine(t *testing.T) {
+	n := newNode(t, "10.3.0.20", minute)
+	n.grant(t, lan, "..+.")
+	n.addFrom(t, "c1/eth0", "", "10.3.0.2")
+	n.del(t, "c1/eth0")
+	if _, err := n.store(t).mark(t, 0, []int{2}); !errors.Is(err, ErrTaken) {
+		t.Errorf("in quarantine: %v", err)
+	}
+	n.later(61 * time.Second)
+	if g, err := n.store(t).mark(t, 0, []int{2}); err != nil || g.Addresses != "..-." {
+		t.Errorf("%q %v, want ..-.", g.Addresses, err)
+	}
+	_, err := n.store(t).Allocate(t.Context(), n.fromPools("c2/eth0", "", "lan"))
+	n.refused(t, "ADD", err, ErrExhausted, "pool lan of network pods: no address is free: no address of it is granted to this node")
 }
 
 // giveFrom gives the attachment that address of lan. The API allows it even if the address is excluded by now.
@@ -310,14 +283,11 @@ func TestAwait(t *testing.T) {
 	n.grant(t, lan, "..++")
 	n.giveFrom(t, "c1/eth0", "web-0", "10.3.0.2")
 	n.giveFrom(t, "c2/eth0", "web-1", "10.3.0.3")
-	before := sumOf(t, n.path())
-	must(t, n.store(t).KeepUntilClaimed(t.Context(), addr("10.3.0.2"), pod("web-1")))
-	must(t, n.store(t).KeepUntilClaimed(t.Context(), addr("10.3.0.9"), pod("web-0")))
-	if sumOf(t, n.path()) != before {
-		t.Error("the file has changed for another owner, or for an address that is free")
-	}
 	for range 2 {
-		must(t, n.store(t).KeepUntilClaimed(t.Context(), addr("10.3.0.2"), pod("web-0")))
+		_, err := n.store(t).Reconcile(t.Context(), lan, 0, func(p PoolState) (pool.Outcome, error) {
+			return pool.Outcome{Grant: p.Grant(0), Kept: []netip.Addr{addr("10.3.0.2"), addr("10.3.0.9")}}, nil
+		})
+		must(t, err)
 	}
 	n.del(t, "c1/eth0")
 	n.del(t, "c2/eth0")

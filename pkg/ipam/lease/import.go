@@ -67,8 +67,7 @@ func (l *leaseTx) importLeases(batch Import) error {
 		return err
 	}
 	for _, lease := range batch.Leases {
-		l.addEvent(Event{Type: LeaseImported, Reason: batch.Reason, StateAfter: lease.State}.withLease(lease, lease.Newest()))
-		if err := l.put(lease); err != nil {
+		if err := l.record(lease, lease.Newest(), LeaseImported, batch.Reason, lease); err != nil {
 			return err
 		}
 	}

@@ -175,6 +175,11 @@ func (l Lease) Newest() Holder {
 	return l.Holders[len(l.Holders)-1]
 }
 
+// IsClaimable says whether the API has a claim of the lease, or gets one.
+func (l Lease) IsClaimable() bool {
+	return l.Newest().Policy.KeptByAPI() && l.Owner.Name != "" && (l.State == Held || l.State == Reserved)
+}
+
 // isFree says whether there is no lease: the address is free.
 func (l Lease) isFree() bool { return l.State == "" }
 

@@ -20,6 +20,8 @@ import (
 type leaseTx struct {
 	store   *Store
 	instant time.Time
+	// makeRoom allocates what later changes need to give addresses up.
+	makeRoom func() error
 	// startMark is the boot, and the time since that boot, at which instant was read.
 	startMark clockMark
 	// newEvents are the events of this change.

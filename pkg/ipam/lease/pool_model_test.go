@@ -75,46 +75,49 @@ func (m *poolMachine) put(t *rapid.T) {
 	}
 }
 
-func (m *poolMachine) markFree(t *rapid.T) {
-	index, most := rapid.IntRange(0, 1).Draw(t, "block"), rapid.IntRange(0, 4).Draw(t, "most")
-	var want []int
-	for i := 4*index + 3; i >= 4*index; i-- {
-		if strings.IndexByte(pool.GrantedChars, m.chars[i]) >= 0 && !m.isLeased(i) && len(want) < most {
-			want = append(want, i)
-		}
-	}
-	g, err := m.store(m.t).MarkFree(t.Context(), "lan", int64(index), most)
-	if index := int64(index); errors.Is(err, ErrNotGranted) && m.missing(index) {
+// mark is the agent: it marks addresses, and sometimes one that is not free.
+func (m *poolMachine) mark(t *rapid.T) {
+	index := rapid.IntRange(0, 1).Draw(t, "block")
+	if m.missing(int64(index)) {
 		return
 	}
-	must(t, err)
-	for _, i := range want {
-		m.chars[i] = pool.Marked
+	offsets := rapid.SliceOfNDistinct(rapid.IntRange(0, 3), 0, 3, func(i int) int { return i }).Draw(t, "addresses")
+	hands := rapid.Bool().Draw(t, "hands over")
+	may, next, handed := true, bytes.Clone(m.chars), []netip.Addr(nil)
+	for _, i := range offsets {
+		i += 4 * index
+		lease, err := m.store(m.t).Get(t.Context(), m.address(i))
+		free := errors.Is(err, ErrNotLeased)
+		if hands && !free {
+			handed = append(handed, m.address(i))
+			may = may && lease.State == Reserved
+		}
+		if strings.IndexByte(pool.GrantedChars, m.chars[i]) >= 0 {
+			next[i] = pool.Marked
+			may = may && (free || hands)
+		}
 	}
-	if got := string(m.chars[4*index : 4*index+4]); g.Addresses != got {
-		t.Fatalf("MarkFree returns %s, want %s", g.Addresses, got)
+	o, err := m.store(m.t).Reconcile(t.Context(), wide, int64(index), func(p PoolState) (pool.Outcome, error) {
+		return pool.Outcome{Grant: p.Grant(int64(index)).Mark(offsets), HandedOver: handed}, nil
+	})
+	if bytes.Equal(next, m.chars) && err == nil {
+		return
+	}
+	if may != (err == nil) {
+		t.Fatalf("the marks %v in %s, handed over %v: %v", offsets, m.chars, handed, err)
+	}
+	if err != nil {
+		return
+	}
+	m.chars = next
+	if got := string(m.chars[4*index : 4*index+4]); o.Grant.Addresses != got {
+		t.Fatalf("Reconcile returns %s, want %s", o.Grant.Addresses, got)
 	}
 }
 
 // missing says whether nothing was ever stored of the block.
 func (m *poolMachine) missing(index int64) bool {
 	return !slices.ContainsFunc(m.granted(m.t).Pools[0].Grants, func(g pool.Grant) bool { return g.Index == index })
-}
-
-func (m *poolMachine) markAddress(t *rapid.T) {
-	i, owner := rapid.IntRange(0, 7).Draw(t, "address"), m.drawOwner(t)
-	was, err := m.store(m.t).Get(t.Context(), m.address(i))
-	may := m.chars[i] != pool.NotGranted && (errors.Is(err, ErrNotLeased) || was.State == Reserved && was.Owner == owner && owner != attachment.Owner{})
-	_, err = m.store(m.t).MarkAddress(t.Context(), "lan", m.address(i), owner)
-	if may != (err == nil) {
-		t.Fatalf("MarkAddress of %s (%c, %+v): %v", m.address(i), m.chars[i], was, err)
-	}
-	if err != nil {
-		return
-	}
-	if m.chars[i] = pool.Marked; m.isLeased(i) {
-		t.Fatalf("%s is marked, and has a lease", m.address(i))
-	}
 }
 
 func (m *poolMachine) drawOwner(t *rapid.T) attachment.Owner {
@@ -265,7 +268,7 @@ func TestNothingIsGivenThatIsNotGranted(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newPoolMachine(t)
 		rt.Repeat(map[string]func(*rapid.T){
-			"put": m.put, "mark free": m.markFree, "mark address": m.markAddress, "allocate": m.allocate, "allocate more": m.allocate, "release": m.release,
+			"put": m.put, "mark": m.mark, "mark more": m.mark, "allocate": m.allocate, "allocate more": m.allocate, "release": m.release,
 			"expect": m.expectAddress, "unexpect": m.unexpect, "pass": m.pass, "boot": m.bootAgain, "confirm": m.confirm, "confirm again": m.confirm, "": m.check,
 		})
 	})

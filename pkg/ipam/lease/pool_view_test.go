@@ -33,8 +33,8 @@ func TestReserveAnAddressOfAPool(t *testing.T) {
 	n.reserve(t, "10.3.0.3", "web-0", 0)
 	for a, want := range map[string]string{
 		"10.3.0.1": "10.3.0.1 is never given in network pods: it is the gateway",
-		"10.3.0.4": "10.3.0.4 is never given in network pods: it is of pool lan, and not granted to this node: run the command on the node that has it",
-		"10.3.0.9": "10.3.0.9 is never given in network pods: it is of pool lan, and not granted to this node: run the command on the node that has it",
+		"10.3.0.4": "10.3.0.4 is never given in network pods: it is of pool lan, and not granted to this node: run the command on the node that has it, which kubectl relink show 10.3.0.4 names",
+		"10.3.0.9": "10.3.0.9 is never given in network pods: it is of pool lan, and not granted to this node: run the command on the node that has it, which kubectl relink show 10.3.0.9 names",
 		"10.4.0.9": "10.4.0.9 is never given in network pods: its last ADDs gave addresses of 10.3.0.0-10.3.0.15; a new range is known after its first ADD",
 	} {
 		_, err := n.store(t).Reserve(t.Context(), addr(a), pod("web-0"), 0)

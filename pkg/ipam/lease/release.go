@@ -27,8 +27,7 @@ func (l *leaseTx) freeEnded() error {
 		return err
 	}
 	for _, lease := range due {
-		l.addEvent(Event{Type: Ended, Reason: lease.Describe()}.withLease(lease, Holder{}))
-		if err := l.remove(lease); err != nil {
+		if err := l.record(lease, Holder{}, Ended, lease.Describe(), Lease{}); err != nil {
 			return err
 		}
 	}
@@ -91,11 +90,9 @@ func (l *leaseTx) replace(previous, remaining Lease) error {
 	return l.put(remaining)
 }
 
-// endReservation ends the reservation or the quarantine: the address goes into quarantine if that is not over, or is free.
-func (l *leaseTx) endReservation(lease Lease, last Holder, event Event, reason string) error {
-	remaining := lease.unreserved(reason, l.instant)
-	event.StateAfter = remaining.State
-	l.addEvent(event.withLease(lease, last))
+// record stores what remains of the lease, and adds the event of that. h is the holder that it happened to, the zero Holder for none.
+func (l *leaseTx) record(lease Lease, h Holder, t EventType, reason string, remaining Lease) error {
+	l.addEvent(Event{Type: t, Reason: reason, StateAfter: remaining.State}.withLease(lease, h))
 	return l.replace(lease, remaining)
 }
 
@@ -229,9 +226,9 @@ func (s *Store) End(ctx context.Context, reservation Lease, reason string) error
 		case err != nil:
 			return err
 		case reason == ByHand && lease.waitsLike(reservation):
-			return l.endReservation(lease, Holder{}, Event{Type: ReleasedByHand, Reason: "it was " + lease.Describe()}, releasedByHand)
+			return l.record(lease, Holder{}, ReleasedByHand, "it was "+lease.Describe(), lease.unreserved(releasedByHand, l.instant))
 		case reason != ByHand && lease.isReservation(reservation) && !lease.ReservedByHandAt(l.instant):
-			return l.endReservation(lease, lease.Last, Event{Type: Ended, Reason: reason}, reason)
+			return l.record(lease, lease.Last, Ended, reason, lease.unreserved(reason, l.instant))
 		}
 		return notAsExpected(lease)
 	})
@@ -290,8 +287,7 @@ func (s *Store) Conflict(ctx context.Context, a attachment.Key, address netip.Ad
 		} else {
 			refusal = fmt.Errorf("%s %w by %s, and no other address can take its place (%s): end that use", address, ErrInUse, mac, h.Origin)
 		}
-		l.addEvent(Event{Type: InConflict, Reason: lease.Reason, StateAfter: remaining.State}.withLease(lease, h))
-		return l.put(remaining)
+		return l.record(lease, h, InConflict, lease.Reason, remaining)
 	})
 	return exchanged && err == nil, cmp.Or(err, refusal)
 }

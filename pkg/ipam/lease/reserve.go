@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,8 +30,7 @@ func (s *Store) Reserve(ctx context.Context, a netip.Addr, owner attachment.Owne
 			return Lease{}, err
 		}
 		lease := l.reserved(previous, a, owner, retain)
-		l.addEvent(Event{Type: ReservedByHand, StateAfter: lease.State}.withLease(lease, Holder{}))
-		return lease, l.put(lease)
+		return lease, l.record(lease, Holder{}, ReservedByHand, "", lease)
 	})
 }
 
@@ -74,8 +72,8 @@ func (l *leaseTx) checkGiven(a netip.Addr) error {
 		return fmt.Errorf("%s %w in network %s: %s", a, ErrNotGiven, l.store.network, reason)
 	}
 	if !sets[n].gives.Has(a) {
-		return fmt.Errorf("%s %w in network %s: it is of pool %s, and %w: run the command on the node that has it",
-			a, ErrNotGiven, l.store.network, sets[n].poolLayout.Name, ErrNotGranted)
+		return fmt.Errorf("%s %w in network %s: it is of pool %s, and %w: run the command on the node that has it, which kubectl relink show %s names",
+			a, ErrNotGiven, l.store.network, sets[n].poolLayout.Name, ErrNotGranted, a)
 	}
 	return nil
 }
@@ -145,9 +143,8 @@ func (s *Store) ReserveIncoming(ctx context.Context, a netip.Addr, o attachment.
 		if lease.Until = lease.reservedUntil(l.instant); !lease.Until.IsZero() {
 			lease.Until = latest(lease.Until, l.instant.Add(minIncomingWait))
 		}
-		l.addEvent(Event{Type: Awaited, Reason: reason, StateAfter: Reserved}.withLease(lease, Holder{}))
 		failpoint.Here("before expecting address")
-		return l.put(lease)
+		return l.record(lease, Holder{}, Awaited, reason, lease)
 	})
 }
 
@@ -163,8 +160,7 @@ func (s *Store) CancelIncoming(ctx context.Context, poolName string, a netip.Add
 		if lease.State != Reserved || lease.ReservedByHandAt(l.instant) || granted {
 			return errUnchanged
 		}
-		l.addEvent(Event{Type: Ended, Reason: "it does not come to this node"}.withLease(lease, Holder{}))
-		return l.remove(lease)
+		return l.record(lease, Holder{}, Ended, "it does not come to this node", Lease{})
 	})
 }
 
@@ -187,24 +183,6 @@ func (s *Store) changeOwned(ctx context.Context, a netip.Addr, o attachment.Owne
 func (l *leaseTx) mayGive(poolName string, a netip.Addr) (ok bool, err error) {
 	err = l.eachGrant(poolName, func(g pool.Grant) { ok = ok || g.MayGive(a) })
 	return ok, err
-}
-
-// KeepUntilClaimed makes the address wait for the owner without a time limit when its pods here end: the owner's next pod is on another node
-// already. It changes nothing if no pod of the owner has the address. ErrNotLeased: there is no store.
-func (s *Store) KeepUntilClaimed(ctx context.Context, a netip.Addr, o attachment.Owner) error {
-	return s.changeOwned(ctx, a, o, func(l *leaseTx, lease Lease) error {
-		lease.Holders = slices.Clone(lease.Holders)
-		err := errUnchanged
-		for i := range lease.Holders {
-			if p := &lease.Holders[i].Policy; !p.Sticky || p.Retain > 0 {
-				p.Sticky, p.Retain, err = true, 0, nil
-			}
-		}
-		if err == nil {
-			err = l.put(lease)
-		}
-		return err
-	})
 }
 
 // ClaimOf returns what the Kubernetes API is told of the lease. poolName is the pool of its address.

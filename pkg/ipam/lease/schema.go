@@ -17,10 +17,12 @@ const (
 	keySchema = "schema"
 	keyBoot   = "boot"
 	keyClock  = "clock"
-	// keyID has the identity of the store, which makes it a party of its pools. keyPools has the names of the pools, and
+	// keyID has the identity of the store, which makes it a party of its pools. keyPools has the names and choices of the pools, and
 	// keyConfirmed the boot in which the agent has read the API.
-	keyID        = "store"
-	keyPools     = "pools"
+	keyID    = "store"
+	keyPools = "pools"
+	// keyChosen and a choice have the name of its pool.
+	keyChosen    = "chosen "
 	keyConfirmed = "confirmed"
 	// keyRequested has what the last ADD asked for, in JSON.
 	keyRequested = "ranges"
@@ -64,7 +66,12 @@ func (s *Store) begin(o *opened, tx *bolt.Tx) (*leaseTx, error) {
 	if info, err := o.file.Stat(); err != nil || info.Size() < tx.Size() {
 		return nil, damaged("it was cut short of its %d bytes", tx.Size())
 	}
-	l := &leaseTx{store: s}
+	l := &leaseTx{store: s, makeRoom: func() error {
+		if err := o.makeRoom(tx.Size()); err != nil {
+			return fmt.Errorf("store %s: make room for what gives addresses up: %w", s.path, err)
+		}
+		return nil
+	}}
 	if l.meta = tx.Bucket([]byte(bucketMeta)); l.meta == nil {
 		return nil, damaged("it has no bucket %q", bucketMeta)
 	}

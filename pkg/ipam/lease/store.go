@@ -256,8 +256,8 @@ func (s *Store) commit(ctx context.Context, roomy bool, change func(*leaseTx) er
 				return err
 			}
 			if roomy {
-				if err := o.makeRoom(tx.Size()); err != nil {
-					return fmt.Errorf("store %s: make room for what gives addresses up: %w", s.path, err)
+				if err := l.makeRoom(); err != nil {
+					return err
 				}
 			}
 			if err = change(l); err == nil {

@@ -1,4 +1,3 @@
 // Package objects reads and writes objects of a Kubernetes API, one request at a time, and says what each answer means. [PoolAPI] has
-// those of address pools. The package links only that part of client-go which finds an API and makes requests. The command links this
-// package, and would start more slowly with the rest.
+// those of address pools. The package links only that part of client-go which finds an API and makes requests.
 package objects

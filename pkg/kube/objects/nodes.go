@@ -7,10 +7,11 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-var nodes = Kind{"", "Node", "nodes", []string{"v1"}, Whole}
+// Nodes are the nodes of Kubernetes.
+var Nodes = Kind{"", "Node", "nodes", []string{"v1"}, Whole}
 
-// node is what counts of a Node.
-type node struct {
+// Node is what counts of a Node.
+type Node struct {
 	Metadata pool.Meta `json:"metadata"`
 	Spec     struct {
 		Taints []taint `json:"taints"`
@@ -32,23 +33,34 @@ type condition struct {
 	Status string `json:"status"`
 }
 
-func (n node) poolNode() pool.Node {
+// PoolNode returns what counts of the node for pools.
+func (n Node) PoolNode() pool.Node {
 	out := slices.ContainsFunc(n.Spec.Taints, func(t taint) bool { return t.Key == "node.kubernetes.io/out-of-service" })
 	ready := slices.Contains(n.Status.Conditions, condition{"Ready", "True"})
-	return pool.Node{Name: n.Metadata.Name, UID: n.Metadata.UID, OutOfService: out, Ready: ready, Boot: n.Status.NodeInfo.BootID}
+	return pool.Node{Name: n.Metadata.Name, UID: n.Metadata.UID, OutOfService: out, Ready: ready, Boot: n.Status.NodeInfo.BootID, Labels: n.Metadata.Labels}
 }
 
 // Node implements pool.API.
 func (p PoolAPI) Node(ctx context.Context, name string) (pool.Node, error) {
-	n, err := one[node](ctx, p, request{Kind: nodes, verb: "get", name: name})
-	return n.poolNode(), err
+	n, err := one[Node](ctx, p, request{Kind: Nodes, verb: "get", name: name})
+	return n.PoolNode(), err
+}
+
+// SetDrained sets the node's pool.DrainLabel, or removes it. The error matches ErrNotFound if there is no such node.
+func (p PoolAPI) SetDrained(ctx context.Context, name string, drained bool) error {
+	labels := map[string]any{pool.DrainLabel: nil} // nil removes it.
+	if drained {
+		labels[pool.DrainLabel] = ""
+	}
+	_, err := one[Node](ctx, p, request{Kind: Nodes, verb: "patch", name: name, body: map[string]any{"metadata": map[string]any{"labels": labels}}})
+	return err
 }
 
 // Nodes implements pool.API.
 func (p PoolAPI) Nodes(ctx context.Context) (poolNodes []pool.Node, err error) {
-	items, err := list[node](ctx, p, request{Kind: nodes})
+	items, err := list[Node](ctx, p, request{Kind: Nodes})
 	for _, n := range items {
-		poolNodes = append(poolNodes, n.poolNode())
+		poolNodes = append(poolNodes, n.PoolNode())
 	}
 	return poolNodes, err
 }

@@ -114,7 +114,7 @@ const maxListed = "500"
 // do makes the request once. The error says what the answer means.
 func (c *Client) do(ctx context.Context, r request) (response []byte, err error) {
 	call := c.api.Verb(methods[r.verb]).AbsPath(cmp.Or(r.path, Root(r.Group, r.version))).NamespaceIfScoped(r.namespace, r.namespace != "").
-		Resource(r.Resource).SubResource(r.subresource).SetHeader("Accept", r.Accept).MaxRetries(0)
+		Resource(r.Resource).SubResource(strings.Split(r.subresource, "/")...).SetHeader("Accept", r.Accept).MaxRetries(0)
 	if r.path == "" && r.verb != "list" && r.verb != "create" {
 		call = call.Name(r.name)
 	}
@@ -162,14 +162,15 @@ func (c *Client) send(ctx context.Context, r request, into any) error {
 }
 
 // kubeletResources are resources that a kubelet may read without the group system:nodes.
-var kubeletResources = []string{"pods", nodes.Resource}
+var kubeletResources = []string{"pods", Nodes.Resource}
 
 // rule is what a ClusterRole must have for the request.
 func (r request) rule() string {
 	if r.path != "" {
 		return fmt.Sprintf("{nonResourceURLs: [%q], verbs: [%q]}", r.path, r.verb)
 	}
-	rule := fmt.Sprintf("{apiGroups: [%q], resources: [%q], verbs: [%q]}", r.Group, path.Join(r.Resource, r.subresource), r.verb)
+	subresource, _, _ := strings.Cut(r.subresource, "/")
+	rule := fmt.Sprintf("{apiGroups: [%q], resources: [%q], verbs: [%q]}", r.Group, path.Join(r.Resource, subresource), r.verb)
 	if !slices.Contains(kubeletResources, r.Resource) && r.Group != pool.Group {
 		rule += ", which a kubelet has only if you bind it to the group system:nodes"
 	}

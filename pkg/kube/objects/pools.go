@@ -13,7 +13,7 @@ import (
 var (
 	AddressPools  = Kind{pool.Group, "AddressPool", "addresspools", []string{pool.Version}, Whole}
 	AddressBlocks = Kind{pool.Group, "AddressBlock", "addressblocks", []string{pool.Version}, Whole}
-	addressClaims = Kind{pool.Group, "AddressClaim", "addressclaims", []string{pool.Version}, Whole}
+	AddressClaims = Kind{pool.Group, "AddressClaim", "addressclaims", []string{pool.Version}, Whole}
 )
 
 // PoolAPI has the pools, blocks and claims of the API. It implements pool.API.
@@ -36,13 +36,8 @@ func (p PoolAPI) Pools(ctx context.Context) ([]pool.Pool, error) {
 
 // UpdatePool implements pool.API.
 func (p PoolAPI) UpdatePool(ctx context.Context, o pool.Pool) (pool.Pool, error) {
-	var recovery any // nil removes it.
-	if text, found := o.Metadata.Annotations[pool.RecoveryKey]; found {
-		recovery = text
-	}
 	return one[pool.Pool](ctx, p, request{Kind: AddressPools, verb: "patch", name: o.Metadata.Name, body: map[string]any{"metadata": map[string]any{
 		"uid": o.Metadata.UID, "resourceVersion": o.Metadata.ResourceVersion, "finalizers": o.Metadata.Finalizers,
-		"annotations": map[string]any{pool.RecoveryKey: recovery},
 	}}})
 }
 
@@ -64,6 +59,11 @@ func (p PoolAPI) Blocks(ctx context.Context, name string) ([]pool.Block, error) 
 	return list[pool.Block](ctx, p, request{Kind: AddressBlocks, fields: "spec.pool=" + name})
 }
 
+// AllBlocks returns the blocks of all pools, and of none.
+func (p PoolAPI) AllBlocks(ctx context.Context) ([]pool.Block, error) {
+	return list[pool.Block](ctx, p, request{Kind: AddressBlocks})
+}
+
 // BlocksOf implements pool.API.
 func (p PoolAPI) BlocksOf(ctx context.Context, node string) ([]pool.Block, error) {
 	return list[pool.Block](ctx, p, request{Kind: AddressBlocks, labels: pool.NodeLabel(node)})
@@ -71,12 +71,12 @@ func (p PoolAPI) BlocksOf(ctx context.Context, node string) ([]pool.Block, error
 
 // CreateBlock implements pool.API.
 func (p PoolAPI) CreateBlock(ctx context.Context, b pool.Block) (pool.Block, error) {
-	return one[pool.Block](ctx, p, write(AddressBlocks, "create", b.Metadata, b.Spec, nil))
+	return one[pool.Block](ctx, p, write(AddressBlocks, "create", b.Metadata, b.Spec, b.Status))
 }
 
 // UpdateBlock implements pool.API.
 func (p PoolAPI) UpdateBlock(ctx context.Context, b pool.Block) (pool.Block, error) {
-	return one[pool.Block](ctx, p, write(AddressBlocks, "update", b.Metadata, b.Spec, nil))
+	return one[pool.Block](ctx, p, write(AddressBlocks, "update", b.Metadata, b.Spec, b.Status))
 }
 
 // DeleteBlock implements pool.API.
@@ -86,7 +86,7 @@ func (p PoolAPI) DeleteBlock(ctx context.Context, b pool.Block) error {
 
 // Claim implements pool.API.
 func (p PoolAPI) Claim(ctx context.Context, name string) (pool.Claim, error) {
-	return one[pool.Claim](ctx, p, request{Kind: addressClaims, verb: "get", name: name})
+	return one[pool.Claim](ctx, p, request{Kind: AddressClaims, verb: "get", name: name})
 }
 
 // Claims implements pool.API.
@@ -94,33 +94,36 @@ func (p PoolAPI) Claims(ctx context.Context, name string) ([]pool.Claim, error) 
 	return p.claimsBy(ctx, "spec.pool="+name)
 }
 
+// AllClaims returns the claims of all pools, and of none.
+func (p PoolAPI) AllClaims(ctx context.Context) ([]pool.Claim, error) { return p.claimsBy(ctx, "") }
+
 // ClaimsOf implements pool.API.
 func (p PoolAPI) ClaimsOf(ctx context.Context, node string) ([]pool.Claim, error) {
-	return p.claimsBy(ctx, "spec.active.node="+node)
+	return p.claimsBy(ctx, "status.active.node="+node)
 }
 
 // ClaimsAt implements pool.API.
 func (p PoolAPI) ClaimsAt(ctx context.Context, a netip.Addr) ([]pool.Claim, error) {
-	return p.claimsBy(ctx, "spec.address="+a.String())
+	return p.claimsBy(ctx, "status.address="+a.String())
 }
 
 func (p PoolAPI) claimsBy(ctx context.Context, field string) ([]pool.Claim, error) {
-	return list[pool.Claim](ctx, p, request{Kind: addressClaims, fields: field})
+	return list[pool.Claim](ctx, p, request{Kind: AddressClaims, fields: field})
 }
 
 // CreateClaim implements pool.API.
 func (p PoolAPI) CreateClaim(ctx context.Context, c pool.Claim) (pool.Claim, error) {
-	return one[pool.Claim](ctx, p, write(addressClaims, "create", c.Metadata, c.Spec, nil))
+	return one[pool.Claim](ctx, p, write(AddressClaims, "create", c.Metadata, c.Spec, c.Status))
 }
 
 // UpdateClaim implements pool.API.
 func (p PoolAPI) UpdateClaim(ctx context.Context, c pool.Claim) (pool.Claim, error) {
-	return one[pool.Claim](ctx, p, write(addressClaims, "update", c.Metadata, c.Spec, nil))
+	return one[pool.Claim](ctx, p, write(AddressClaims, "update", c.Metadata, c.Spec, c.Status))
 }
 
 // DeleteClaim implements pool.API.
 func (p PoolAPI) DeleteClaim(ctx context.Context, c pool.Claim) error {
-	return p.delete(ctx, addressClaims, c.Metadata)
+	return p.delete(ctx, AddressClaims, c.Metadata)
 }
 
 // object is an object as the API takes it.

@@ -1,32 +1,79 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/relink-cni/relink/pkg/owner"
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// reconcileInterval is the time between two looks, and so between two changes of a pool's status.
-const reconcileInterval = 30 * time.Second
+const (
+	// batchDelay is how long the controller waits after a change of a block: nodes take blocks in groups, and each status that it writes goes to all
+	// of them.
+	batchDelay = 5 * time.Second
+	// resyncInterval is the time between two looks at all pools. Nobody tells the controller that an owner is gone.
+	resyncInterval = 2 * time.Minute
+	// firstWait and lastWait bound the time between two tries. It doubles each time.
+	firstWait, lastWait = time.Second, time.Minute
+	// silenceLimit is how long a recovery waits for nodes that have nothing of the pool by the API.
+	silenceLimit = 5 * time.Minute
+	// goneLimit is how long an owner is gone before its claim ends, as for a lease on a node (checkpoint/gc): it can be made anew.
+	goneLimit = 10 * time.Minute
+	// workers is how many pools are looked at at a time.
+	workers = 4
+)
 
-// Controller looks at all pools again and again. Only one does at a time: the caller sees to that, so that nothing is done twice.
-// Nothing would break otherwise.
+// The reasons of events, besides those of the conditions.
+const (
+	NodeFenced   = "NodeFenced"
+	NodeRemoved  = "NodeRemoved"
+	PoolReleased = "PoolReleased"
+)
+
+// Config is what a Controller needs.
+type Config struct {
+	API pool.API
+	Log *slog.Logger
+	// Watch shows what the API has, until the context ends. It returns when it has read all, or when the context ends. It calls changed with the
+	// name of each pool to look at, "" for all: soon, or at leisure.
+	Watch func(ctx context.Context, changed func(name string, soon bool)) Cache
+	// Event tells people what happens to a pool. It returns at once. nil for nothing.
+	Event func(p pool.Pool, warning bool, reason, message string)
+	// Owners says whether owners are gone; nil if nobody knows.
+	Owners owner.Judge
+}
+
+// Cache is what the API had. It can be late: before anything is taken away, the API itself is asked.
+type Cache interface {
+	Pools() []pool.Pool
+	// Pool returns a pool, and those that share addresses with it.
+	Pool(name string) (p pool.Pool, overlapping []pool.Pool, found bool)
+	Blocks(pool string) []pool.Block
+	Claims(pool string) []pool.Claim
+	Nodes() []pool.Node
+}
+
+// Controller looks at each pool when something of it has changed. Only one process does at a time: the caller sees to that, so that nothing is done
+// twice. Nothing would break otherwise.
 type Controller struct {
-	api   pool.API
-	log   *slog.Logger
+	Config
 	clock func() time.Time
-	last  atomic.Pointer[look]
+
+	mu   sync.Mutex
+	last look
 }
 
 // New returns a controller of the API's pools.
-func New(api pool.API, log *slog.Logger) *Controller {
-	c := &Controller{api: api, log: log, clock: time.Now}
+func New(o Config) *Controller {
+	c := &Controller{Config: o, clock: time.Now}
 	c.setLeading(false)
 	return c
 }
@@ -34,77 +81,151 @@ func New(api pool.API, log *slog.Logger) *Controller {
 // SetClock gives the controller another clock, for tests.
 func (c *Controller) SetClock(clock func() time.Time) { c.clock = clock }
 
-// Run looks until ctx ends.
+// tell tells people what happens to a pool.
+func (c *Controller) tell(p pool.Pool, warning bool, reason, message string) {
+	c.Log.Info(message, "pool", p.Metadata.Name, "reason", reason)
+	if c.Event != nil {
+		c.Event(p, warning, reason, message)
+	}
+}
+
+// Run keeps the pools until ctx ends. The queue has each pool once, and "" for all.
 func (c *Controller) Run(ctx context.Context) {
 	c.setLeading(true)
 	defer c.setLeading(false)
-	tick := time.NewTicker(reconcileInterval)
-	defer tick.Stop()
-	for {
-		if err := c.Reconcile(ctx); err != nil && ctx.Err() == nil {
-			c.log.Warn("look at the pools", "error", err)
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstWait, lastWait))
+	defer context.AfterFunc(ctx, queue.ShutDown)()
+	queue.Add("")
+	cache := c.Watch(ctx, func(name string, soon bool) {
+		if soon {
+			queue.Add(name)
+		} else {
+			queue.AddAfter(name, batchDelay)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	})
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() {
+			for name, ended := queue.Get(); !ended; name, ended = queue.Get() {
+				c.do(ctx, cache, queue, name)
+				queue.Done(name)
+			}
+		})
+	}
+	running.Wait()
+}
+
+// do looks at a pool of the queue, and puts it back for the next time.
+func (c *Controller) do(ctx context.Context, cache Cache, queue workqueue.TypedRateLimitingInterface[string], name string) {
+	reconcile := c.Reconcile
+	if name == "" {
+		reconcile = func(ctx context.Context, cache Cache, _ string) error { return c.reconcileAll(ctx, cache, queue) }
+	}
+	if err := reconcile(ctx, cache, name); err != nil && ctx.Err() == nil {
+		c.Log.Warn("look at the pools", "pool", name, "error", err)
+		queue.AddRateLimited(name)
+		return
+	}
+	queue.Forget(name)
+	if p, _, exists := cache.Pool(name); exists && p.Status.Recovery != nil { // Nobody tells when its time is over.
+		queue.AddAfter(name, silenceLimit)
 	}
 }
 
-// Reconcile does once what is due for all pools. One pool's failure does not stop the others.
-func (c *Controller) Reconcile(ctx context.Context) error {
-	pools, err := c.api.Pools(ctx)
-	if err != nil {
+// reconcileAll puts all pools into the queue, and asks for the first one: the cache tells nobody whether the API answers.
+func (c *Controller) reconcileAll(ctx context.Context, cache Cache, queue workqueue.TypedRateLimitingInterface[string]) (err error) {
+	pools := cache.Pools()
+	if len(pools) > 0 {
+		_, err = c.API.Pool(ctx, pools[0].Metadata.Name)
+	} else {
+		_, err = c.API.Pools(ctx)
+	}
+	if err = pool.IgnoreChanged(err); err != nil {
 		return err
 	}
-	if len(pools) == 0 {
-		c.record(nil)
+	c.noteSuccess()
+	for _, p := range pools {
+		queue.Add(p.Metadata.Name)
+	}
+	queue.AddAfter("", resyncInterval)
+	return nil
+}
+
+// Reconcile does once what is due for a pool.
+func (c *Controller) Reconcile(ctx context.Context, cache Cache, name string) (err error) {
+	p, overlapping, exists := cache.Pool(name)
+	if !exists {
+		c.forget(name)
 		return nil
 	}
-	nodes, err := c.api.Nodes(ctx)
+	blocks, nodes := cache.Blocks(name), cache.Nodes()
+	if p.Metadata.DeletionTimestamp != "" { // A person believes the counts then, and removes the finalizer.
+		if p, err = c.API.Pool(ctx, name); err != nil {
+			return pool.IgnoreChanged(err)
+		}
+		if blocks, err = c.API.Blocks(ctx, name); err != nil {
+			return err
+		}
+	}
+	waits := c.unasserted(p, blocks, nodes)
+	status := Status(p, overlapping, blocks, waits)
+	c.record(observe(p, status, blocks, waits))
+	if p.Metadata.DeletionTimestamp != "" && len(blocks) == 0 {
+		return errors.Join(c.collectClaims(ctx, p, cache.Claims(name), nil), c.removeFinalizer(ctx, p))
+	}
+	claims := cache.Claims(name)
+	err = errors.Join(c.reconcileBlocks(ctx, p, blocks, nodes, claims), c.collectClaims(ctx, p, claims, blocks))
+	if p.Status.Recovery != nil && len(waits) == 0 {
+		return errors.Join(err, c.endRecovery(ctx, p))
+	}
+	return errors.Join(err, c.writeStatus(ctx, p, status))
+}
+
+// endRecovery ends the recovery of a pool if all nodes have said what they have: those that the API itself has.
+func (c *Controller) endRecovery(ctx context.Context, p pool.Pool) error {
+	nodes, err := c.API.Nodes(ctx)
 	if err != nil {
 		return err
 	}
-	var found []Observation
-	var errs []error
-	for _, p := range pools {
-		blocks, err := c.api.Blocks(ctx, p.Metadata.Name)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		observation := observe(p, pools, blocks, nodes)
-		found = append(found, observation)
-		errs = append(errs, c.reconcilePool(ctx, p, observation.Status, blocks, nodes))
+	blocks, err := c.API.Blocks(ctx, p.Metadata.Name)
+	if err != nil || len(nodes) == 0 || len(c.unasserted(p, blocks, nodes)) > 0 {
+		return err
 	}
-	c.record(found)
-	return errors.Join(errs...)
+	if _, err = c.API.UpdatePoolStatus(ctx, p.WithRecovery(nil)); err == nil {
+		c.noteRecovered(p.Metadata.Name)
+	}
+	return pool.IgnoreChanged(err)
 }
 
-// reconcilePool does what is due for one pool. status is what the blocks come to.
-func (c *Controller) reconcilePool(ctx context.Context, p pool.Pool, status pool.Status, blocks []pool.Block, nodes []pool.Node) error {
-	if p.Metadata.DeletionTimestamp != "" && len(blocks) == 0 {
-		return c.removeFinalizer(ctx, p)
+// recoversFor is how long this controller has seen the pool recover. What the API says of the time can be of an earlier recovery.
+func (c *Controller) recoversFor(p pool.Pool) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.clock().Sub(cmp.Or(c.last.found[p.Metadata.Name].recoversSince, c.clock()))
+}
+
+// unasserted returns the nodes that the recovery of the pool waits for, none without a recovery. It waits without a limit for those that have
+// something of the pool by its blocks, or know of a loss. The API can have lost all that another node has: that one tells
+// of it within silenceLimit, or it has no agent, or has never had anything.
+func (c *Controller) unasserted(p pool.Pool, blocks []pool.Block, nodes []pool.Node) []pool.Node {
+	r := p.Status.Recovery
+	if r == nil {
+		return nil
 	}
-	var errs []error
+	waits := r.Unasserted(nodes)
+	if c.recoversFor(p) < silenceLimit {
+		return waits
+	}
+	partners := map[string]bool{}
+	for _, node := range r.Nodes {
+		partners[node] = true
+	}
 	for _, b := range blocks {
-		errs = append(errs, c.fenceTainted(ctx, b, nodes))
+		for _, h := range b.Status.Holders {
+			partners[h.Node] = partners[h.Node] || h.Fenced == ""
+		}
 	}
-	if r := p.Recovery(); r != nil && allAsserted(*r, nodes) {
-		c.log.Info("all nodes have said what they have: the pool gives again", "pool", p.Metadata.Name)
-		_, err := c.api.UpdatePool(ctx, p.WithRecovery(nil))
-		return errors.Join(append(errs, pool.IgnoreChanged(err))...)
-	}
-	status.Sequence, status.Updated = p.Status.Sequence, p.Status.Updated
-	if status != p.Status {
-		status.Sequence++
-		status.Updated = c.clock().UTC().Format(time.RFC3339)
-		p.Status = status
-		_, err := c.api.UpdatePoolStatus(ctx, p)
-		errs = append(errs, pool.IgnoreChanged(err))
-	}
-	return errors.Join(errs...)
+	return slices.DeleteFunc(waits, func(n pool.Node) bool { return !partners[n.Name] })
 }
 
 // removeFinalizer lets a pool go of which nobody has anything. The blocks were read after the pool was being deleted, and nobody makes
@@ -113,46 +234,14 @@ func (c *Controller) removeFinalizer(ctx context.Context, p pool.Pool) error {
 	if !p.HasFinalizer() {
 		return nil
 	}
-	p.Metadata.Finalizers = slices.DeleteFunc(slices.Clone(p.Metadata.Finalizers), func(f string) bool { return f == pool.Finalizer })
-	_, err := c.api.UpdatePool(ctx, p)
-	return pool.IgnoreChanged(err)
-}
-
-// fenceTainted notes in a block which of its holders are on nodes that a person has declared dead. The taint is read again after the
-// block: a node that has come back has changed its blocks since, and the API refuses the fence.
-func (c *Controller) fenceTainted(ctx context.Context, b pool.Block, nodes []pool.Node) error {
-	dead := func(p pool.Party) bool {
-		return slices.ContainsFunc(nodes, func(n pool.Node) bool { return n.OutOfService && n.Name == p.Node })
-	}
-	reason := fmt.Sprintf("node has the taint node.kubernetes.io/out-of-service, seen %s", c.clock().UTC().Format(time.RFC3339))
-	next, changed := b.Fence(dead, reason)
-	if !changed {
-		return nil
-	}
-	for _, h := range next.Spec.Holders {
-		if !dead(h.Party) {
-			continue
-		}
-		n, err := c.api.Node(ctx, h.Node)
-		if err != nil || !n.OutOfService {
-			return err
-		}
-	}
-	_, err := c.api.UpdateBlock(ctx, next)
+	next := p
+	next.Metadata.Finalizers = slices.DeleteFunc(slices.Clone(p.Metadata.Finalizers), func(f string) bool { return f == pool.Finalizer })
+	_, err := c.API.UpdatePool(ctx, next)
 	if err == nil {
-		c.log.Info("a node is declared dead: others may take its addresses", "block", b.Metadata.Name, "why", reason)
+		c.tell(p, false, PoolReleased, "no node has any address of it: it goes")
 	}
 	return pool.IgnoreChanged(err)
 }
 
-// allAsserted says whether all nodes have asserted what they have.
-func allAsserted(r pool.Recovery, nodes []pool.Node) bool {
-	return len(nodes) > 0 && len(unasserted(r, nodes)) == 0
-}
-
-// unasserted returns the nodes that have not said what they have. Dead ones cannot.
-func unasserted(r pool.Recovery, nodes []pool.Node) []pool.Node {
-	return slices.DeleteFunc(slices.Clone(nodes), func(n pool.Node) bool {
-		return n.OutOfService || slices.Contains(r.Asserted, n.Name)
-	})
-}
+// instant is the time of the controller's clock, as objects have it.
+func (c *Controller) instant() string { return c.clock().UTC().Format(time.RFC3339) }

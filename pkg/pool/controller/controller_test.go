@@ -1,15 +1,20 @@
 package controller
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/owner"
 	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/test/node"
 	"github.com/relink-cni/relink/test/pooltest"
@@ -23,6 +28,10 @@ type testController struct {
 	*Controller
 	t   *testing.T
 	log node.Log
+	// events are those that people have been told.
+	events []string
+	// ended are the names of the owners that are gone.
+	ended []string
 }
 
 var day = time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC)
@@ -33,9 +42,23 @@ func newTestController(t *testing.T) *testController {
 	w.AddNode(pool.Node{Name: "n1"})
 	w.AddNode(pool.Node{Name: "n2"})
 	w.AddPool(pool.Pool{Metadata: pool.Meta{Name: "lan", Finalizers: []string{pool.Finalizer}}, Spec: pool.Spec{Subnet: "10.2.0.0/15", Ranges: []string{"10.3.0.0-10.3.0.11"}, BlockSize: 4}})
-	w.Controller = New(w.API, slog.New(slog.NewTextHandler(&w.log, nil)))
+	w.Controller = New(Config{API: w.API, Owners: w, Log: slog.New(slog.NewTextHandler(&w.log, nil)), Event: func(p pool.Pool, warning bool, reason, message string) {
+		w.events = append(w.events, fmt.Sprintf("%s: %t: %s: %s", p.Metadata.Name, warning, reason, message))
+	}})
 	w.clock = func() time.Time { return day }
 	return w
+}
+
+// Judge implements owner.Judge.
+func (w *testController) Judge(_ context.Context, owners []attachment.Owner) (all []owner.Judgement) {
+	for _, o := range owners {
+		standing := owner.Exists
+		if slices.Contains(w.ended, o.Name) {
+			standing = owner.Gone
+		}
+		all = append(all, owner.Judgement{Owner: o, Standing: standing})
+	}
+	return all
 }
 
 func party(node string) pool.Party {
@@ -68,7 +91,7 @@ func (w *testController) pool(name string) pool.Pool {
 // reconcile looks once. No text stands for no error.
 func (w *testController) reconcile(text string) {
 	w.t.Helper()
-	if err := w.Reconcile(w.t.Context()); (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
+	if err := pooltest.Reconcile(w.t.Context(), w.API, w.Reconcile); (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
 		w.t.Errorf("look: %v, want %q", err, text)
 	}
 }
@@ -80,7 +103,7 @@ func (w *testController) fences(block string) (all []string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for _, h := range b.Spec.Holders {
+	for _, h := range b.Status.Holders {
 		all = append(all, h.Node+": "+h.Fenced)
 	}
 	return all
@@ -111,7 +134,7 @@ func TestFence(t *testing.T) {
 		"n2 is dead":     {dead, "", "[n1:  n2: " + proof + "]", "[n1:  n2: " + proof + "]"},
 		"a node is gone": {func(w *testController) { w.addBlock(1, "n3") }, "", "[n1:  n2: ]", "[n1:  n2: ]"},
 		"fenced by a hand": {func(w *testController) {
-			w.EditBlock("lan-0", func(b *pool.Block) { b.Spec.Holders[1].Fenced = "burnt" })
+			w.EditBlock("lan-0", func(b *pool.Block) { b.Status.Holders[1].Fenced = "burnt" })
 			dead(w)
 		}, "", "[n1:  n2: burnt]", "[n1:  n2: burnt]"},
 		"the taint is gone at that moment": {func(w *testController) {
@@ -168,8 +191,8 @@ func TestADeadNodeAsksForNothing(t *testing.T) {
 	w.AddNode(pool.Node{Name: "n2", OutOfService: true})
 	w.reconcile("")
 	b, err := w.Block(t.Context(), "lan-0")
-	if err != nil || len(b.Spec.Want) != 1 || b.Spec.Want[0].Node != "n1" {
-		t.Errorf("%+v, %v", b.Spec.Want, err)
+	if err != nil || len(b.Status.Want) != 1 || b.Status.Want[0].Node != "n1" {
+		t.Errorf("%+v, %v", b.Status.Want, err)
 	}
 }
 
@@ -181,47 +204,61 @@ func TestTheEndOfARecovery(t *testing.T) {
 		asserted []string
 		nodes    []pool.Node
 		waits    string
-		complete bool
 	}{
-		"nobody":            {nil, nodes(n1, n2), "n1 n2", false},
-		"some":              {[]string{"n2"}, nodes(n1, n2), "n1", false},
-		"all":               {[]string{"n2", "n1"}, nodes(n1, n2), "", true},
-		"all that are left": {[]string{"n1", "n9"}, nodes(n1), "", true},
-		"one is dead":       {[]string{"n1"}, nodes(n1, deadN2), "", true},
-		"no nodes":          {[]string{"n1"}, nil, "", false},
+		"nobody":                               {nil, nodes(n1, n2), "n1 n2"},
+		"some":                                 {[]string{"n2"}, nodes(n1, n2), "n1"},
+		"all":                                  {[]string{"n2", "n1"}, nodes(n1, n2), ""},
+		"all that exist":                       {[]string{"n1", "n9"}, nodes(n1), ""},
+		"one is dead":                          {[]string{"n1"}, nodes(n1, deadN2), ""},
+		"one has nothing of the pool":          {[]string{"n1", "n2"}, nodes(n1, n2, pool.Node{Name: "n3"}), "n3, later none"},
+		"one has nothing, and knows of a loss": {[]string{"n1", "n2"}, nodes(n1, n2, pool.Node{Name: "n4"}), "n4"},
+		"one is fenced":                        {[]string{"n1", "n2"}, nodes(n1, n2, pool.Node{Name: "n5"}), "n5, later none"},
 	} {
-		r := pool.Recovery{Reason: "a loss", Asserted: test.asserted}
-		var waits []string
-		for _, n := range unasserted(r, test.nodes) {
-			waits = append(waits, n.Name)
+		p := pool.Pool{}.WithRecovery(&pool.Recovery{Message: "a loss", Nodes: []string{"n4"}, Asserted: test.asserted})
+		p.Status.Conditions = []pool.Condition{{Type: pool.Recovering, Status: pool.True, LastTransitionTime: day.Add(-24 * time.Hour).Format(time.RFC3339)}} // Of an earlier one.
+		held := pool.Block{Status: pool.BlockStatus{Holders: []pool.Holder{{Party: party("n1")}, {Party: party("n2")}, {Party: party("n5"), Fenced: "burnt"}}}}
+		waits := func(after time.Duration) (names []string) {
+			c, instant := New(Config{}), day
+			c.SetClock(func() time.Time { return instant })
+			c.record(Observation{Recovering: true})
+			instant = day.Add(after)
+			for _, n := range c.unasserted(p, []pool.Block{held}, test.nodes) {
+				names = append(names, n.Name)
+			}
+			return names
 		}
-		if got := allAsserted(r, test.nodes); got != test.complete || strings.Join(waits, " ") != test.waits {
-			t.Errorf("%s: complete %t, it waits for %v, want %t, %s", name, got, waits, test.complete, test.waits)
+		got := strings.Join(waits(silenceLimit-1), " ")
+		if later := strings.Join(waits(silenceLimit), " "); later != got {
+			got += ", later " + cmp.Or(later, "none")
+		}
+		if got != test.waits {
+			t.Errorf("%s: it waits for %s, want %s", name, got, test.waits)
 		}
 	}
 	w := newTestController(t)
+	w.addBlock(0, "n1", "n2")
 	assert := func(names ...string) {
 		w.EditPool("lan", func(p *pool.Pool) {
-			*p = p.WithRecovery(&pool.Recovery{Reason: "a loss", Asserted: names})
+			*p = p.WithRecovery(&pool.Recovery{Message: "a loss", Asserted: names})
 		})
 		w.reconcile("")
 	}
 	assert("n1")
-	if w.pool("lan").Recovery() == nil {
+	if w.pool("lan").Status.Recovery == nil {
 		t.Error("the recovery has ended, and n2 has said nothing")
 	}
 	assert("n1", "n2")
-	if w.pool("lan").Recovery() != nil {
+	if w.pool("lan").Status.Recovery != nil {
 		t.Error("the recovery goes on")
 	}
 	w.BeforeRequest = func(r string) error {
-		if r == "update pool lan" {
+		if r == "update status of pool lan" {
 			return pool.ErrConflict
 		}
 		return nil
 	}
 	assert("n1", "n2") // The next look decides anew.
-	if w.pool("lan").Recovery() == nil {
+	if w.pool("lan").Status.Recovery == nil {
 		t.Error("the recovery has ended by a change that the API has refused")
 	}
 }
@@ -258,16 +295,16 @@ func TestTheEndOfAPool(t *testing.T) {
 func TestStatus(t *testing.T) {
 	w := newTestController(t)
 	w.addBlock(1, "n1", "n2")
-	w.EditBlock("lan-1", func(b *pool.Block) { *b = b.Release(party("n1"), []int{0}) })
+	w.EditBlock("lan-1", func(b *pool.Block) { *b = b.Release(party("n1"), []int{0}, nil) })
 	w.reconcile("")
 	first := w.pool("lan").Status
-	want := pool.Status{Blocks: 3, Existing: 1, Addresses: "12", Granted: 3, Free: "BQ==", Sequence: 1, Updated: "2026-03-01T11:00:00Z"}
-	if first != want {
+	want := pool.Status{Blocks: 3, Existing: 1, Addresses: "12", Granted: 3, Free: "BQ==", Sequence: 1, Updated: "2026-03-01T11:00:00Z", Conditions: first.Conditions}
+	if !reflect.DeepEqual(first, want) {
 		t.Errorf("%+v, want %+v", first, want)
 	}
 	w.clock = func() time.Time { return day.Add(time.Hour) }
 	w.reconcile("")
-	if got := w.pool("lan").Status; got != first {
+	if got := w.pool("lan").Status; !reflect.DeepEqual(got, first) {
 		t.Errorf("nothing has changed: %+v", got)
 	}
 	w.addBlock(0, "n1")
@@ -278,7 +315,7 @@ func TestStatus(t *testing.T) {
 	w.EditPool("lan", func(p *pool.Pool) { p.Spec.Subnet = "nonsense" })
 	w.reconcile("")
 	got := w.pool("lan").Status
-	if !strings.Contains(got.Problem, `invalid spec.subnet "nonsense"`) || got.Sequence != 3 {
+	if !strings.Contains(got.Problem(), `invalid spec.subnet "nonsense"`) || got.Sequence != 3 {
 		t.Errorf("a wrong spec: %+v", got)
 	}
 	if got.Existing != 2 || got.Granted != 7 {
@@ -293,7 +330,7 @@ func TestPoolsDoNotStopEachOther(t *testing.T) {
 		w.AddPool(pool.Pool{Metadata: pool.Meta{Name: name}, Spec: pool.Spec{Subnet: subnet}})
 	}
 	w.BeforeRequest = func(r string) error {
-		if r == "list blocks of pool a" || r == "update status of pool lan" {
+		if r == "update status of pool a" || r == "update status of pool lan" {
 			return errAway
 		}
 		return nil
@@ -308,17 +345,18 @@ func TestPoolsDoNotStopEachOther(t *testing.T) {
 func TestSeen(t *testing.T) {
 	w := newTestController(t)
 	w.addBlock(0, "n1", "n2")
-	w.EditBlock("lan-0", func(b *pool.Block) { b.Spec.Holders[1].Fenced = "burnt" })
+	w.EditBlock("lan-0", func(b *pool.Block) { b.Status.Holders[1].Fenced = "burnt" })
 	w.AddPool(pool.Pool{Metadata: pool.Meta{Name: "held"}, Spec: pool.Spec{Subnet: "10.4.0.0/24", Paused: true}})
 	w.AddPool(pool.Pool{Metadata: pool.Meta{Name: "twice"}, Spec: pool.Spec{Subnet: "10.4.0.0/24", Ranges: []string{"10.4.0.9"}}})
 	w.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Asserted: []string{"n1"}}) })
 	w.setLeading(true)
 	w.reconcile("")
+	w.noteSuccess()
 	found, at, leads := w.Seen()
 	var got []string
 	for _, f := range found {
 		got = append(got, fmt.Sprintf("%s: %d fenced, stopped %t, recovering %t, paused %t, %d unasserted, problem %t, %s addresses, %d granted",
-			f.Pool, f.Fenced, f.Stopped, f.Recovering, f.Paused, f.Unasserted, f.Status.Problem != "", f.Status.Addresses, f.Status.Granted))
+			f.Pool, f.Fenced, f.Stopped, f.Recovering, f.Paused, f.Unasserted, f.Status.Problem() != "", f.Status.Addresses, f.Status.Granted))
 	}
 	want := []string{
 		"held: 0 fenced, stopped true, recovering false, paused true, 0 unasserted, problem false, 254 addresses, 0 granted",
@@ -337,9 +375,71 @@ func TestSeen(t *testing.T) {
 // The hint has a bit for each block that does not exist, and says nothing of blocks beyond it.
 func TestTheHintIsBounded(t *testing.T) {
 	p := pool.Pool{Metadata: pool.Meta{Name: "big", UID: "u"}, Spec: pool.Spec{Subnet: "fd00::/64"}}
-	b := pool.Block{Spec: pool.BlockSpec{Index: maxHinted, Addresses: "A.", First: netip.MustParseAddr("fd00::1")}}
-	s := Status(p, nil, []pool.Block{b, {Spec: pool.BlockSpec{Index: 0}}})
+	b := pool.Block{Spec: pool.BlockSpec{Index: maxHinted, First: netip.MustParseAddr("fd00::1")}, Status: pool.BlockStatus{Addresses: "A."}}
+	s := Status(p, nil, []pool.Block{b, {Spec: pool.BlockSpec{Index: 0}}}, nil)
 	if len(s.Free) != (maxHinted/8+2)/3*4 || !strings.HasPrefix(s.Free, "/v//") || s.Existing != 2 || s.Granted != 1 {
 		t.Errorf("%d characters, %s, taken %d, granted %d", len(s.Free), s.Free[:8], s.Existing, s.Granted)
+	}
+}
+
+// The conditions say why, the first reason in Ready. People hear of each change, once.
+func TestConditions(t *testing.T) {
+	w := newTestController(t)
+	w.EditPool("lan", func(p *pool.Pool) { p.Metadata.CreationTimestamp = "2026-01-01T00:00:00Z" })
+	whole := pool.Pool{Metadata: pool.Meta{Name: "x", CreationTimestamp: "2026-01-02T00:00:00Z"}, Spec: pool.Spec{Subnet: "10.3.0.0/24"}}
+	recovery := &pool.Recovery{Message: "a loss"}
+	for _, step := range []struct {
+		do         func()
+		conditions string
+		events     string
+	}{
+		{func() {}, "Ready True Available, Exhausted False AddressesFree, Overlapping False NoOtherPool, Recovering False StateKnown, Terminating False NotDeleted", ""},
+		{func() {
+			for i := range int64(3) {
+				w.addBlock(i, "n1")
+			}
+		}, "Ready True Available, Exhausted True NoAddressFree, Overlapping False NoOtherPool, Recovering False StateKnown, Terminating False NotDeleted",
+			"lan: true: NoAddressFree: nodes have all addresses: add a range, or delete what nobody needs"},
+		{func() { w.Forget("lan-2"); w.AddPool(whole) },
+			"Ready True Available, Exhausted False AddressesFree, Overlapping True YoungerPool, Recovering False StateKnown, Terminating False NotDeleted",
+			"lan: false: AddressesFree: nobody has some of the addresses; lan: true: YoungerPool: AddressPool x has addresses of it, too, and gives nothing new; " +
+				"x: true: OlderPool: 10.3.0.1-10.3.0.254 of it is in AddressPool lan (10.3.0.0-10.3.0.11), too: make a pool of other addresses"},
+		{func() {
+			w.RemovePool("x")
+			w.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(recovery); p.Spec.Paused = true })
+		}, "Ready False StateLost, Exhausted False AddressesFree, Overlapping False NoOtherPool, Recovering True StateLost, Terminating False NotDeleted",
+			"lan: false: NoOtherPool: no other pool has addresses of it; lan: true: StateLost: the nodes say what they have, and 2 have not said it: a loss"},
+		{func() { w.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(nil); p.Spec.Subnet = "x" }) },
+			"Ready False InvalidSpec, Exhausted Unknown InvalidSpec, Overlapping False NoOtherPool, Recovering False StateKnown, Terminating False NotDeleted",
+			`lan: true: InvalidSpec: AddressPool lan: invalid spec.subnet "x": must be a network such as 10.3.0.0/24; lan: false: StateKnown: the API knows what nodes have`},
+		{func() { w.EditPool("lan", func(p *pool.Pool) { p.Spec.Subnet = "10.2.0.0/15" }); w.RemovePool("lan") },
+			"Ready False Deleted, Exhausted False AddressesFree, Overlapping False NoOtherPool, Recovering False StateKnown, Terminating True Deleted",
+			"lan: false: AddressesFree: nobody has some of the addresses; lan: false: Deleted: it is being deleted, and waits for the end of 2 blocks"},
+	} {
+		step.do()
+		w.events = nil
+		w.reconcile("")
+		var got []string
+		for _, c := range w.pool("lan").Status.Conditions {
+			got = append(got, fmt.Sprint(c.Type, " ", c.Status, " ", c.Reason))
+		}
+		if s := strings.Join(got, ", "); s != step.conditions {
+			t.Errorf("the conditions are\n%s, want\n%s", s, step.conditions)
+		}
+		if s := strings.Join(w.events, "; "); s != step.events {
+			t.Errorf("the events are\n%s, want\n%s", s, step.events)
+		}
+		w.clock = func() time.Time { return day.Add(time.Hour) }
+		w.events = nil
+		w.reconcile("")
+		if w.events != nil {
+			t.Errorf("nothing has changed: %v", w.events)
+		}
+	}
+	if m := w.pool("lan").Status.Condition(pool.Ready).Message; m != "it is being deleted, and waits for the end of 2 blocks, and spec.paused is true" {
+		t.Errorf("Ready says %s", m)
+	}
+	if c := w.pool("lan").Status.Condition(pool.Recovering); c.LastTransitionTime != "2026-03-01T12:00:00Z" {
+		t.Errorf("the end of the recovery was at %s", c.LastTransitionTime)
 	}
 }

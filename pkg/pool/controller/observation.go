@@ -1,6 +1,9 @@
 package controller
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/pool"
@@ -15,44 +18,79 @@ type Observation struct {
 	Fenced int
 	// Stopped says that the pool gives nothing new. Recovering and Paused say why, if it is that.
 	Stopped, Recovering, Paused bool
-	// Unasserted is how many nodes a recovery waits for.
-	Unasserted int
+	// Unasserted is how many nodes a recovery waits for. recoversSince is when the controller has seen it first.
+	Unasserted    int
+	recoversSince time.Time
 }
 
-// look is what the controller has seen in its last look.
+// look is what the controller has seen last of each pool.
 type look struct {
-	found      []Observation
+	found      map[string]Observation
 	observedAt time.Time
 	leading    bool
+	// goneSince is when the owners of claims were seen gone first, by the pool and the UID of the claim.
+	goneSince map[string]map[string]time.Time
 }
 
-// Seen returns what the last look has found, and when it was. A process that does not lead sees nothing.
+// Seen returns what the controller has seen last, and when a look has succeeded last. A process that does not lead sees nothing.
 func (c *Controller) Seen() (found []Observation, observedAt time.Time, leads bool) {
-	l := c.last.Load()
-	return l.found, l.observedAt, l.leading
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found = slices.SortedFunc(maps.Values(c.last.found), func(a, b Observation) int { return cmp.Compare(a.Pool, b.Pool) })
+	return found, c.last.observedAt, c.last.leading
 }
 
 // setLeading notes whether this process leads.
-func (c *Controller) setLeading(leading bool) { c.last.Store(&look{leading: leading}) }
-
-// record notes a look.
-func (c *Controller) record(found []Observation) {
-	c.last.Store(&look{found, c.clock(), c.last.Load().leading})
+func (c *Controller) setLeading(leading bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = look{found: map[string]Observation{}, leading: leading, goneSince: map[string]map[string]time.Time{}}
 }
 
-// observe returns what there is to see of a pool.
-func observe(p pool.Pool, pools []pool.Pool, blocks []pool.Block, nodes []pool.Node) Observation {
-	l := Observation{Pool: p.Metadata.Name, Status: Status(p, pools, blocks), Paused: p.Spec.Paused}
+// record notes what was seen of a pool.
+func (c *Controller) record(o Observation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o.Recovering {
+		o.recoversSince = cmp.Or(c.last.found[o.Pool].recoversSince, c.clock())
+	}
+	c.last.found[o.Pool] = o
+}
+
+// noteRecovered notes the end of a recovery. A later one has a time of its own.
+func (c *Controller) noteRecovered(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := c.last.found[name]
+	o.recoversSince = time.Time{}
+	c.last.found[name] = o
+}
+
+// forget drops what was seen of a pool that has ended.
+func (c *Controller) forget(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.last.found, name)
+	delete(c.last.goneSince, name)
+}
+
+// noteSuccess notes that a look has succeeded: the API answers.
+func (c *Controller) noteSuccess() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last.observedAt = c.clock()
+}
+
+// observe returns what there is to see of a pool with that status.
+func observe(p pool.Pool, status pool.Status, blocks []pool.Block, waits []pool.Node) Observation {
+	o := Observation{Pool: p.Metadata.Name, Status: status, Paused: p.Spec.Paused, Recovering: p.Status.Recovery != nil, Unasserted: len(waits)}
+	o.Stopped = status.Condition(pool.Ready).Status != pool.True
 	for _, b := range blocks {
-		for _, h := range b.Spec.Holders {
+		for _, h := range b.Status.Holders {
 			if h.Fenced != "" {
-				l.Fenced++
+				o.Fenced++
 			}
 		}
 	}
-	if r := p.Recovery(); r != nil {
-		l.Recovering, l.Unasserted = true, len(unasserted(*r, nodes))
-	}
-	l.Stopped = l.Recovering || l.Paused || l.Status.Problem != "" || p.Metadata.DeletionTimestamp != ""
-	return l
+	return o
 }

@@ -108,8 +108,8 @@ func TestRun(t *testing.T) {
 	}{
 		"all": {func(*cluster) {}, all("fenced"), "", true},
 		"another node changes a block": {func(c *cluster) {
-			c.edits("lan-1", func(b pool.Block) pool.Block { return b.Release(other, []int{2}) })
-			c.edits("lan-2", func(b pool.Block) pool.Block { return b.Release(other, []int{2}) })
+			c.edits("lan-1", func(b pool.Block) pool.Block { return b.Release(other, []int{2}, nil) })
+			c.edits("lan-2", func(b pool.Block) pool.Block { return b.Release(other, []int{2}, nil) })
 		}, all("fenced"), "", true},
 		"the controller is first": {func(c *cluster) {
 			c.edits("lan-0", func(b pool.Block) pool.Block { b, _ = b.Fence(dead.SameParty, "taint"); return b })
@@ -142,7 +142,7 @@ func TestRun(t *testing.T) {
 		"a block changes all the time": {func(c *cluster) { c.fails["update block lan-1"] = pool.ErrConflict },
 			"lan-0 old 4 fenced, lan-1 old 2 failed: AddressBlock lan-1 changes all the time: try again, lan-2 old 0?2 fenced", "", false},
 		"a block is made up": {func(c *cluster) {
-			c.EditBlock("lan-0", func(b *pool.Block) { b.Spec.Epoch = 0 })
+			c.EditBlock("lan-0", func(b *pool.Block) { b.Status.Epoch = 0 })
 		}, "lan-0 old 4 failed: AddressBlock lan-0 is not as relink writes it: index 0, epoch 0, lan-1 old 2 fenced, lan-2 old 0?2 fenced", "", false},
 		"one is fenced before": {func(c *cluster) {
 			c.EditBlock("lan-0", func(b *pool.Block) { *b, _ = b.Fence(dead.SameParty, "taint") })
@@ -165,8 +165,8 @@ func TestRun(t *testing.T) {
 		for _, b := range c.all(t) {
 			h, holds := b.Holder(dead)
 			part := r.Parts[slices.IndexFunc(r.Parts, func(p Part) bool { return p.Block == b.Metadata.Name })]
-			if done := part.State == Fenced; done && (holds && h.Fenced == "" || len(b.Spec.Want) > 0) || !done && h.Fenced == "by hand: me" {
-				t.Errorf("%s: %s is said to be %s: %+v", name, b.Metadata.Name, part.State, b.Spec)
+			if done := part.State == Fenced; done && (holds && h.Fenced == "" || len(b.Status.Want) > 0) || !done && h.Fenced == "by hand: me" {
+				t.Errorf("%s: %s is said to be %s: %+v", name, b.Metadata.Name, part.State, b.Status)
 			}
 		}
 	}
@@ -185,7 +185,7 @@ func TestStores(t *testing.T) {
 		t.Errorf("%s, spared %v, want %s, spared new", resultText(r), r.Spared, want)
 	}
 	if now := c.all(t)[1]; !now.HeldBy(renewed, 2) || now.HeldBy(dead, 0) {
-		t.Errorf("the block is %+v", now.Spec)
+		t.Errorf("the block is %+v", now.Status)
 	}
 	plan, err = NewPlan(t.Context(), Target{API: c, Node: "node3"})
 	if want := "lan-0 old 4 fenced before: new disk, lan-1 old 2 fenced before: new disk, lan-1 new 1 to fence"; err != nil || resultText(plan.Preview()) != want {

@@ -74,17 +74,17 @@ func partsOf(b pool.Block, node string, nodeObject pool.Node) (parts []Part) {
 		}
 		return &parts[i]
 	}
-	for _, h := range b.Spec.Holders {
+	for _, h := range b.Status.Holders {
 		if h.Node != node {
 			continue
 		}
 		entry := part(h.Party)
-		entry.Addresses, entry.ThisBoot = strings.Count(b.Spec.Addresses, h.ID), h.Boot != "" && h.Boot == nodeObject.Boot
+		entry.Addresses, entry.ThisBoot = strings.Count(b.Status.Addresses, h.ID), h.Boot != "" && h.Boot == nodeObject.Boot
 		if h.Fenced != "" {
 			entry.State, entry.Reason = FencedBefore, h.Fenced
 		}
 	}
-	for _, w := range b.Spec.Want {
+	for _, w := range b.Status.Want {
 		if w.Node == node {
 			part(w.Party).Asks += max(w.Count, 1)
 		}

@@ -75,10 +75,10 @@ func (p Plan) reread(ctx context.Context, original pool.Block) (pool.Block, erro
 		return current, err
 	}
 	var parties []pool.Party
-	for _, h := range original.Spec.Holders {
+	for _, h := range original.Status.Holders {
 		parties = append(parties, h.Party)
 	}
-	for _, w := range current.Spec.Want {
+	for _, w := range current.Status.Want {
 		parties = append(parties, w.Party)
 	}
 	for _, party := range parties {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,18 +17,27 @@ import (
 func (nc *Controller) Acquire(ctx context.Context, a pool.Acquisition) (found pool.Acquired, err error) {
 	err = nc.serve(ctx, a.Network, pool.AgentLimit, func(ctx context.Context, sc *storeController) error {
 		nc.noteUse()
-		l, err := nc.readPool(ctx, a.Pool)
+		p, err := nc.pool(ctx, a.Pool)
 		if err != nil {
 			return err
 		}
+		l, err := nc.cacheLayout(p)
+		if err != nil {
+			return err
+		}
+		if r := p.Status.Recovery; r != nil {
+			return fmt.Errorf("the pool %s recovers, and which addresses owners have is known after that: %s", a.Pool, r.Message)
+		}
 		address := a.Requested
 		if !address.IsValid() {
-			c, err := nc.claim(ctx, a.ClaimName())
-			if address = c.Spec.Address; err != nil || !l.Assignable(address) && !isSource(c, a) {
+			c, err := sc.ownerClaim(ctx, a)
+			if address = c.Status.Address; err != nil || !l.Assignable(address) && !isSource(c, a) {
 				return err // The owner has none, or one that nobody gives any more: it gets another one.
 			}
 		}
-		found, err = sc.awaitAddress(ctx, a, address)
+		if err = sc.checkSelected(ctx, p, a, address); err == nil {
+			found, err = sc.awaitAddress(ctx, a, address)
+		}
 		return err
 	})
 	return found, err
@@ -35,7 +45,7 @@ func (nc *Controller) Acquire(ctx context.Context, a pool.Acquisition) (found po
 
 // isSource says whether the owner's machine migrates from the pod that has the claim's address. It must keep the address then.
 func isSource(c pool.Claim, a pool.Acquisition) bool {
-	return c.Spec.Active.PodUID != "" && slices.Contains(a.Siblings, c.Spec.Active.PodUID)
+	return c.Status.Active.PodUID != "" && slices.Contains(a.Siblings, c.Status.Active.PodUID)
 }
 
 // awaitAddress returns when the store can give the address to the owner, or when the owner's machine may migrate to this node.
@@ -46,7 +56,7 @@ func (sc *storeController) awaitAddress(ctx context.Context, a pool.Acquisition,
 		return found.Address.IsValid(), err
 	})
 	if err == nil && !found.Address.IsValid() {
-		err = fmt.Errorf("%s has %s of the pool %s, and has not handed it over: the owner's pod there must end first; if that node is dead, docs/pools.md says what to do", holder, address, a.Pool)
+		err = fmt.Errorf("%s has %s of the pool %s, and has not handed it over: the owner's pod there must end first; if that node is dead, docs/pool-runbooks.md says what to do", holder, address, a.Pool)
 	}
 	return found, err
 }
@@ -81,13 +91,9 @@ func (sc *storeController) tryAcquire(ctx context.Context, a pool.Acquisition, a
 	if !l.Assignable(address) {
 		return found, "", fmt.Errorf("%w: the pool %s does not give %s", pool.ErrUnknown, a.Pool, address)
 	}
-	target, accepted, err := sc.becomeTarget(ctx, a, address, s.me)
-	if err != nil {
-		return found, "", err
-	}
-	arrived, holder, err := sc.obtainAddress(ctx, a, address, index, target)
-	if arrived || accepted && err == nil {
-		found = pool.Acquired{Address: address, Migrating: !arrived}
+	arrived, holder, err := sc.obtainAddress(ctx, a, address, index)
+	if arrived && err == nil {
+		found = pool.Acquired{Address: address, Migrating: !sc.hasArrived(ctx, a.Pool, address)}
 	}
 	return found, holder, err
 }
@@ -97,17 +103,20 @@ func (s state) mayGive(name string, a netip.Addr) bool {
 	return slices.ContainsFunc(s.poolState(name).Grants, func(g pool.Grant) bool { return g.MayGive(a) })
 }
 
-// obtainAddress takes the address if nobody has it, and otherwise asks its holder for it. target is the UID of the pod to which the owner's machine
-// migrates, empty if it does not.
-func (sc *storeController) obtainAddress(ctx context.Context, a pool.Acquisition, address netip.Addr, index int64, target string) (arrived bool, holder string, err error) {
+// obtainAddress takes the address if no node has it, and otherwise asks its holder for it. usable says that the store may give it to the owner's pod:
+// the address is here, or its holder keeps it for the pod to which the owner's machine migrates.
+func (sc *storeController) obtainAddress(ctx context.Context, a pool.Acquisition, address netip.Addr, index int64) (usable bool, holder string, err error) {
 	b, err := sc.API.Block(ctx, pool.BlockName(a.Pool, index))
-	if errors.Is(err, pool.ErrNotFound) {
+	if err == nil {
+		b, err = sc.reconcile(ctx, b, 0)
+	}
+	if errors.Is(err, pool.ErrNotFound) || err == nil && b.Metadata.Name == "" {
 		return sc.obtainFromNewBlock(ctx, a, address, index)
 	}
 	if err != nil {
 		return false, "", err
 	}
-	s, _, err := sc.adopt(ctx, b)
+	s, err := sc.state(ctx)
 	if err != nil {
 		return false, "", err
 	}
@@ -115,21 +124,23 @@ func (sc *storeController) obtainAddress(ctx context.Context, a pool.Acquisition
 		return false, "", fmt.Errorf("this node was declared dead, and is still in AddressBlock %s, which has %s: it leaves when no pod here has any of these addresses", b.Metadata.Name, address)
 	}
 	i := b.Offset(address)
+	if err := b.Check(); err != nil || i < 0 {
+		return false, "", cmp.Or(err, fmt.Errorf("AddressBlock %s does not have %s: delete it if no pod has any of its addresses", b.Metadata.Name, address))
+	}
 	h, held := b.HolderOf(i)
-	holder = "node " + h.Node
 	switch {
 	case held && h.SameParty(s.me):
-		return sc.hasArrived(ctx, a.Pool, address), holder, nil
+		return sc.hasArrived(ctx, a.Pool, address), "node " + h.Node, nil
 	case held && h.Fenced == "":
-		return false, holder, sc.requestOwned(ctx, b, a, pool.Want{Party: s.me, Address: address, Claim: a.ClaimName(), PodUID: target})
-	case held:
-		if claimed, err := sc.claimedByOther(ctx, a, address); claimed || err != nil {
-			return false, holder + " (declared dead, for another owner)", err
-		}
-	case b.Spec.Addresses[i] == pool.Excluded:
+		accepted := a.Pod.UID != "" && slices.Contains(h.Accepted, a.Pod.UID)
+		return accepted, "node " + h.Node, sc.requestOwned(ctx, b, a, pool.Want{Party: s.me, Address: address, Claim: a.ClaimName(), PodUID: a.Pod.UID, Sources: a.Siblings})
+	case b.Status.Addresses[i] == pool.Excluded:
 		return false, "", fmt.Errorf("%w: AddressBlock %s never gives %s", pool.ErrUnknown, b.Metadata.Name, address)
 	}
-	v, err := sc.openPool(ctx, a.Pool)
+	if claimed, err := sc.claimedByOther(ctx, a, address); claimed || err != nil {
+		return false, "another owner's claim", err
+	}
+	v, err := sc.openPool(ctx, a.Pool, s.poolState(a.Pool).Leased[address].State == lease.Held)
 	switch {
 	case err != nil:
 		return false, "", err
@@ -140,13 +151,16 @@ func (sc *storeController) obtainAddress(ctx context.Context, a pool.Acquisition
 	return n > 0, "nobody", err
 }
 
-// requestOwned asks on the block for an owner's address, once.
+// requestOwned asks on the block for an owner's address, again only after half of the time in which its holder answers.
 func (sc *storeController) requestOwned(ctx context.Context, b pool.Block, a pool.Acquisition, w pool.Want) error {
-	if slices.Contains(b.Spec.Want, w) {
+	asked := slices.ContainsFunc(b.Status.Want, func(o pool.Want) bool {
+		return o.SameParty(w.Party) && o.Address == w.Address && o.Claim == w.Claim && o.PodUID == w.PodUID && slices.Equal(o.Sources, w.Sources)
+	})
+	if last := sc.asks[askKey{b.Metadata.Name, w.Address}]; asked && sc.clock().Sub(last.askedAt) < requestPeriod/2 {
 		return nil
 	}
 	failpoint.Here("before an address is asked for")
-	return sc.requestAddresses(ctx, b, addressRequest{block: b.Metadata.Name, want: w, owner: a.Owner})
+	return sc.request(ctx, b, w, a.Owner)
 }
 
 // claimedByOther says whether another owner still has the address by a claim: a dead node had it.
@@ -156,8 +170,8 @@ func (sc *storeController) claimedByOther(ctx context.Context, a pool.Acquisitio
 }
 
 // obtainFromNewBlock makes the block of the address.
-func (sc *storeController) obtainFromNewBlock(ctx context.Context, a pool.Acquisition, address netip.Addr, index int64) (arrived bool, holder string, err error) {
-	v, err := sc.openPool(ctx, a.Pool)
+func (sc *storeController) obtainFromNewBlock(ctx context.Context, a pool.Acquisition, address netip.Addr, index int64) (usable bool, holder string, err error) {
+	v, err := sc.openPool(ctx, a.Pool, false)
 	if err != nil {
 		return false, "", err
 	}

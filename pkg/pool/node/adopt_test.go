@@ -20,15 +20,15 @@ func TestAdoptAndAlarm(t *testing.T) {
 		alarm  string
 	}{
 		"all of a new block":      {"", "AAAA me", nil, "", "++++", ""},
-		"nothing of another's":    {"", "AAAA node2", nil, "", "....", ""},
-		"more":                    {"AA.. me", "AAA. me", func(b *pool.Block) { b.Spec.Epoch, b.Spec.Holders[0].Epoch = 11, 11 }, "", "+++.", ""},
+		"nothing of another's":    {"", "AAAA node2", nil, "", "", ""},
+		"more":                    {"AA.. me", "AAA. me", func(b *pool.Block) { b.Status.Epoch, b.Status.Holders[0].Epoch = 11, 11 }, "", "+++.", ""},
 		"more of an older state":  {"AA.. me", "AAA. me", nil, "the party got its last address in epoch 10, and this node knows of 10 and has less", "++..", "and has less"},
 		"it was fenced":           {"AAAA me", "AABB me! node2", nil, "", "....", ""},
 		"some is lost":            {"AAAA me", "AA.. me", nil, "this node has 2 addresses that are not its own there", "++++", "2 addresses"},
 		"all is another's":        {"AAAA me", "AAAA node2", nil, "this node has 4 addresses that are not its own there", "++++", "4 addresses"},
-		"an older state":          {"AAAA me", "AAAA me", func(b *pool.Block) { b.Spec.Epoch = 1 }, "the API has an older state than this node: epoch 1, and this node knows of 10", "++++", "epoch 1"},
+		"an older state":          {"AAAA me", "AAAA me", func(b *pool.Block) { b.Status.Epoch = 1 }, "the API has an older state than this node: epoch 1, and this node knows of 10", "++++", "epoch 1"},
 		"the block is gone":       {"AAAA me", "", nil, "it does not exist, and this node has 4 addresses of it", "++++", "it does not exist"},
-		"another's block is gone": {"AAAA node2", "", nil, "", "....", ""},
+		"another's block is gone": {"AAAA node2", "", nil, "", "", ""},
 		"it was made anew":        {"AAAA me", "AAAA me", func(b *pool.Block) { b.Metadata.UID = "other" }, "its UID is other", "++++", "its UID is other"},
 		"made up": {"", "AAAA me", func(b *pool.Block) {
 			b.Spec.First, b.Spec.Last = netip.MustParseAddr("10.3.0.1"), netip.MustParseAddr("10.3.0.4")
@@ -57,7 +57,7 @@ func TestAdoptAndAlarm(t *testing.T) {
 			}
 			var err error
 			if b, missing := s.Block(t.Context(), "lan-1"); missing == nil {
-				_, _, err = s.adopt(t.Context(), b)
+				_, err = s.reconcile(t.Context(), b, 0)
 			} else {
 				err = s.adoptDeletion(t.Context(), "lan", 1)
 			}

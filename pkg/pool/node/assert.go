@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
+	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
@@ -21,26 +21,34 @@ func (nc *Controller) recoverPool(ctx context.Context, name string, r pool.Recov
 	if err != nil {
 		return err
 	}
-	err = assertAll(ctx, stores, name, r.Asserted)
+	err = assertAll(ctx, stores, name, r)
 	if errors.Is(err, errAwaitsNode) { // A store of this node may have had what another one has given up now.
-		err = assertAll(ctx, stores, name, append(slices.Clone(r.Asserted), nc.Node))
+		r.Asserted = append(slices.Clone(r.Asserted), nc.Node)
+		err = assertAll(ctx, stores, name, r)
 	}
 	if err != nil {
 		return err
 	}
-	return nc.updatePool(ctx, name, func(p pool.Pool) (pool.Pool, bool) {
-		r := p.Recovery()
-		if r == nil {
+	return nc.updatePool(ctx, name, nc.API.UpdatePoolStatus, func(p pool.Pool) (pool.Pool, bool) {
+		current := p.Status.Recovery
+		if current == nil {
 			return p, false
 		}
-		next, missing := r.WithAsserted(nc.Node)
+		next, missing := current.WithAsserted(nc.Node)
 		return p.WithRecovery(&next), missing
 	})
 }
 
-func assertAll(ctx context.Context, stores []*storeController, name string, asserted []string) (err error) {
+// assertAll asserts what the stores have.
+func assertAll(ctx context.Context, stores []*storeController, name string, r pool.Recovery) (err error) {
 	for _, sc := range stores {
-		err = errors.Join(err, sc.withTurn(ctx, func(ctx context.Context) error { return sc.assertPool(ctx, name, asserted) }))
+		err = errors.Join(err, sc.withTurn(ctx, func(ctx context.Context) error {
+			s, err := sc.state(ctx)
+			if err != nil || s.ID == "" || !slices.ContainsFunc(s.Pools, func(p lease.PoolState) bool { return p.Name == name }) {
+				return err
+			}
+			return sc.assertPool(ctx, name, r, s)
+		}))
 	}
 	return err
 }
@@ -48,13 +56,9 @@ func assertAll(ctx context.Context, stores []*storeController, name string, asse
 // errAwaitsNode says that another node has to assert first.
 var errAwaitsNode = errors.New("this node waits for another node's part in the recovery")
 
-// assertPool tells the API all that the store has of the pool, and that it has nothing else. asserted are the nodes that have done
-// so: an address that the API has for one of these, that node keeps.
-func (sc *storeController) assertPool(ctx context.Context, name string, asserted []string) error {
-	s, err := sc.state(ctx)
-	if err != nil || s.ID == "" {
-		return err
-	}
+// assertPool tells the API all that the store has of the pool, and that it has nothing else. An address that the API has for a node that
+// has asserted, that node keeps.
+func (sc *storeController) assertPool(ctx context.Context, name string, r pool.Recovery, s state) error {
 	blocks, err := sc.API.Blocks(ctx, name)
 	if err != nil {
 		return err
@@ -64,20 +68,24 @@ func (sc *storeController) assertPool(ctx context.Context, name string, asserted
 	for _, b := range blocks {
 		present[b.Spec.Index] = true
 		if g := s.grant(name, b.Spec.Index); g.NeedsAssert(b, s.me) || b.Check() == nil && len(sc.unassertedHeld(b, s)) > 0 {
-			errs = append(errs, sc.assertBlock(ctx, g, s, asserted))
+			errs = append(errs, sc.assertBlock(ctx, g, s, r.Asserted))
 		}
 	}
 	for _, g := range s.poolState(name).Grants {
 		if !present[g.Index] && (g.Granted() > 0 || len(heldInGrant(g, s)) > 0) {
-			errs = append(errs, sc.assertBlock(ctx, g, s, asserted))
+			errs = append(errs, sc.assertBlock(ctx, g, s, r.Asserted))
 		}
 	}
-	return errors.Join(append(errs, sc.reconcileClaims(ctx, true))...)
+	claims, err := sc.API.ClaimsOf(ctx, sc.Node)
+	if err == nil {
+		err = sc.reconcileClaims(ctx, claims, true)
+	}
+	return errors.Join(append(errs, err)...)
 }
 
 // dropForeignGrant drops what the store has of a block of an earlier pool of the same name: a person has removed that pool, with all blocks.
 func (sc *storeController) dropForeignGrant(ctx context.Context, g pool.Grant, s state) error {
-	held := strings.Join(heldInGrant(g, s), " ")
+	held := joined(heldInGrant(g, s))
 	sc.Log.Error("this node had addresses of an earlier pool of this name, and the pool has others there: delete the pods that have any", "pool", g.Pool, "block", g.Name(), "addresses", g.Span().String(), "pods", held)
 	emptied, _ := g.BlockDeleted()
 	return sc.storeGrant(ctx, g, emptied)
@@ -105,7 +113,9 @@ func (sc *storeController) tryAssert(ctx context.Context, l pool.Layout, g pool.
 	switch {
 	case errors.Is(err, pool.ErrNotFound):
 		write = sc.API.CreateBlock
-		if b, _ = pool.NewBlock(l, g.Index, s.me, s.Boot); g.Empty() && len(sc.unassertedHeld(b, s)) == 0 {
+		without := l
+		without.Exclude, without.Gateway = nil, netip.Addr{} // The assertion is of what it has, also if the pool excludes that by now.
+		if b, _ = pool.NewBlock(without, g.Index, s.me, s.Boot); g.Empty() && len(sc.unassertedHeld(b, s)) == 0 {
 			return nil
 		}
 	case err != nil:
@@ -132,9 +142,8 @@ func (sc *storeController) tryAssert(ctx context.Context, l pool.Layout, g pool.
 // unassertedHeld returns the addresses of the block that pods have here and that this node cannot assert. A node that is fenced there cannot
 // assert any. A node that was fenced has lost them, also if the API has forgotten that. The recovery goes on until these pods have ended, or
 // until another node asserts the addresses: after the recovery, anybody can take an address that nobody has.
-func (sc *storeController) unassertedHeld(b pool.Block, s state) []string {
-	return slices.DeleteFunc(heldAddresses(s.poolState(b.Spec.Pool), b.Span()), func(text string) bool {
-		a := netip.MustParseAddr(text)
+func (sc *storeController) unassertedHeld(b pool.Block, s state) []netip.Addr {
+	return slices.DeleteFunc(heldAddresses(s.poolState(b.Spec.Pool), b.Span()), func(a netip.Addr) bool {
 		h, held := b.HolderOf(b.Offset(a))
 		if b.IsFenced(s.me) {
 			return held
@@ -144,16 +153,16 @@ func (sc *storeController) unassertedHeld(b pool.Block, s state) []string {
 }
 
 // unassertedError says why the recovery goes on although this node has asserted all that it can.
-func unassertedError(b pool.Block, s state, free []string) error {
+func unassertedError(b pool.Block, s state, free []netip.Addr) error {
 	reason := "the API has forgotten that this node was declared dead and has lost"
 	if b.IsFenced(s.me) {
 		reason = "the API has this node as declared dead there, as it was before, and has as nobody's"
 	}
-	return fmt.Errorf("AddressBlock %s: %s %s: delete the pods here that have them", b.Metadata.Name, reason, strings.Join(free, " "))
+	return fmt.Errorf("AddressBlock %s: %s %s: delete the pods here that have them", b.Metadata.Name, reason, joined(free))
 }
 
 // heldInGrant returns the addresses of the grant's block that pods have here.
-func heldInGrant(g pool.Grant, s state) []string {
+func heldInGrant(g pool.Grant, s state) []netip.Addr {
 	return heldAddresses(s.poolState(g.Pool), g.Span())
 }
 

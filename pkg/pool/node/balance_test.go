@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
 )
@@ -33,7 +35,7 @@ func TestGiveBack(t *testing.T) {
 	deleted := func(s *testNode) {
 		s.EditPool("lan", func(p *pool.Pool) { p.Metadata.Finalizers = []string{pool.Finalizer} })
 		s.RemovePool("lan")
-		s.handleChange(s.t.Context(), pool.Change{Pool: "lan"})
+		s.changed("lan")
 	}
 	for name, test := range map[string]struct {
 		blocks []string
@@ -55,7 +57,7 @@ func TestGiveBack(t *testing.T) {
 		"deleted, and others have some":     {[]string{"AABB me node2"}, 0, deleted, DefaultSurplus, "..BB node2"},
 		"excluded by now": {[]string{"AAAA me", "AAAA me"}, 0, func(s *testNode) {
 			s.EditPool("lan", func(p *pool.Pool) { p.Spec.Exclude = []string{"10.3.0.4-10.3.0.7"} })
-			s.handleChange(s.t.Context(), pool.Change{Pool: "lan"})
+			s.changed("lan")
 		}, DefaultSurplus, "AAAA me; none"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +88,7 @@ func TestADeletedPoolGoes(t *testing.T) {
 	s.noError(s.balance(t.Context()))
 	_, key := s.add("")
 	s.RemovePool("lan")
-	s.handleChange(t.Context(), pool.Change{Pool: "lan"})
+	s.changed("lan")
 	s.balanceFor(DefaultSurplus)
 	if all, err := s.Blocks(t.Context(), "lan"); err != nil || len(all) != 1 {
 		t.Errorf("while a pod has an address: %d blocks, %v", len(all), err)
@@ -96,14 +98,14 @@ func TestADeletedPoolGoes(t *testing.T) {
 	if all, err := s.Blocks(t.Context(), "lan"); err != nil || len(all) != 0 {
 		t.Errorf("afterwards: %d blocks, %v", len(all), err)
 	}
-	if g, err := s.store.Granted(t.Context()); err != nil || !g.Pools[0].Layout.Deleted || g.Pools[0].Target() != 0 {
+	if g, err := s.store.Granted(t.Context()); err != nil || !g.Pools[0].Layout.Unneeded || g.Pools[0].Target() != 0 {
 		t.Errorf("the store knows nothing of it: %+v, %v", g, err)
 	}
 	// The pool is gone, and its name is free again.
 	s.EditPool("lan", func(p *pool.Pool) { p.Metadata.Finalizers = nil })
 	s.RemovePool("lan")
 	s.AddPool(lan)
-	s.handleChange(t.Context(), pool.Change{Pool: "lan"})
+	s.changed("lan")
 	s.advance(time.Second)
 	s.noError(s.balance(t.Context()))
 	if all, err := s.Blocks(t.Context(), "lan"); err != nil || len(all) != 1 {
@@ -123,7 +125,7 @@ func TestAChangedPoolIsRelayed(t *testing.T) {
 	s.EditPool("lan", func(p *pool.Pool) {
 		p.Spec.Exclude, p.Spec.Gateway, p.Spec.Routes = []string{"10.3.0.0-10.3.0.2"}, "10.3.0.3", []pool.Route{{Dst: "0.0.0.0/0"}}
 	})
-	s.handleChange(t.Context(), pool.Change{Pool: "lan"})
+	s.changed("lan")
 	g, err := s.store.Granted(t.Context())
 	s.noError(err)
 	l := g.Pools[0].Layout
@@ -136,8 +138,8 @@ func TestAChangedPoolIsRelayed(t *testing.T) {
 		t.Errorf("%s is given", a)
 	}
 	before := len(s.Requests())
-	s.handleChange(t.Context(), pool.Change{Pool: "lan"})
-	wantEqual(t, "an event without news", fmt.Sprint(s.Requests()[before:]), "[list pools]")
+	s.changed("lan")
+	wantEqual(t, "an event without news", fmt.Sprint(s.Requests()[before:]), "[get pool lan]") // It is the test's own.
 }
 
 // An agent that starts tells the stores what has changed meanwhile.
@@ -155,18 +157,21 @@ func TestAChangeWhileTheAgentIsAwayIsRelayed(t *testing.T) {
 // Excluded addresses are handed over to nobody, and are no reserve.
 func TestExcludedAddressesAreNoReserve(t *testing.T) {
 	s := newTestNode(t)
-	s.putBlock(0, "AAAA me", "node2", "node3")
+	s.putBlock(0, "AAAA me")
 	s.adoptBlocks(0)
-	s.EditPool("lan", func(p *pool.Pool) { p.Spec.Exclude = []string{"10.3.0.1-10.3.0.3"} })
-	s.handleChange(t.Context(), pool.Change{Pool: "lan"})
+	s.EditBlock("lan-0", func(b *pool.Block) {
+		*b = b.Request(pool.Want{Party: partyOf("node2"), Count: 1}).Request(pool.Want{Party: partyOf("node3"), Count: 1})
+	})
+	s.EditPool("lan", func(p *pool.Pool) { p.Spec.Exclude = []string{"10.3.0.2-10.3.0.3"} })
+	s.changed("lan")
 	s.noError(s.reconcileBlock(t.Context(), "lan", 0))
-	wantEqual(t, "two ask", s.blockText(0), "BAAA me node2, node3 wants 1")
+	wantEqual(t, "two ask", s.blockText(0), "BCAA me node2 node3")
 	s.putBlock(1, "AAAA me")
 	s.adoptBlocks(1)
 	g, err := s.state(t.Context())
 	s.noError(err)
-	if p := g.poolState("lan"); grantedCount(p) != 4 || freeCount(p) != 4 {
-		t.Errorf("%d addresses, %d free", grantedCount(p), freeCount(p))
+	if p := g.poolState("lan"); grantedCount(p) != 4 || freeCount(p, pool.GrantedChars) != 4 {
+		t.Errorf("%d addresses, %d free", grantedCount(p), freeCount(p, pool.GrantedChars))
 	}
 }
 
@@ -199,7 +204,7 @@ func TestSync(t *testing.T) {
 			boot := func(index int64) string {
 				b, err := s.Block(t.Context(), pool.BlockName("lan", index))
 				s.noError(err)
-				return b.Spec.Holders[0].Boot
+				return b.Status.Holders[0].Boot
 			}
 			wantEqual(t, "confirmed", fmt.Sprint(g.Confirmed, ", ", boot(1), ", ", boot(2)), test.want)
 			wantEqual(t, "another's block", boot(3), "boot")
@@ -208,14 +213,16 @@ func TestSync(t *testing.T) {
 }
 
 // failing returns a hook that fails a request.
-func failing(request string) func(string) error { return answering(request, errUnclear) }
+func failing(request string) func(string) error { return answering(errUnclear, request) }
 
 // conflicting returns a hook for a request that somebody else is faster with.
-func conflicting(request string) func(string) error { return answering(request, pool.ErrConflict) }
+func conflicting(requests ...string) func(string) error {
+	return answering(pool.ErrConflict, requests...)
+}
 
-func answering(request string, err error) func(string) error {
+func answering(err error, requests ...string) func(string) error {
 	return func(r string) error {
-		if r == request {
+		if slices.Contains(requests, r) {
 			return err
 		}
 		return nil
@@ -245,7 +252,7 @@ func TestWithdraw(t *testing.T) {
 			s.noError(err)
 			w := test.want
 			w.Party = s.party()
-			s.noError(s.requestAddresses(t.Context(), b, addressRequest{block: "lan-1", want: w}))
+			s.noError(s.request(t.Context(), b, w, attachment.Owner{}))
 			s.addWaiting("lan", test.waiting)
 			s.advance(test.after)
 			if test.conflict {
@@ -253,43 +260,40 @@ func TestWithdraw(t *testing.T) {
 			}
 			g, err := s.state(t.Context())
 			s.noError(err)
-			s.noError(s.cancelUnneeded(t.Context(), g))
-			if stays := strings.Contains(s.blockText(1), "me wants"); stays != test.stays || (len(s.requested) > 0) != test.stays {
-				t.Errorf("%s, and it knows of %v", s.blockText(1), s.requested)
+			if err := s.withdraw(t.Context(), g); (err != nil) != test.conflict {
+				t.Error(err)
+			}
+			if stays := strings.Contains(s.blockText(1), "me wants"); stays != test.stays || (len(s.asks) > 0) != test.stays {
+				t.Errorf("%s, and it knows of %v", s.blockText(1), s.asks)
 			}
 		})
 	}
 }
 
-// If the API does not answer in the middle, or somebody changes the claim, the next look goes on. The claim would name a target that
-// never comes.
+// If the API does not answer in the middle, or somebody changes the block, the next look goes on. The address would come, and nobody would know
+// here whose it is.
 func TestWithdrawGoesOn(t *testing.T) {
 	s := newTestNode(t)
 	s.putBlock(1, "AAAA node2")
 	of, a := ownerOf("db"), netip.MustParseAddr("10.3.0.4")
-	name, me := pool.ClaimName("lan", "eth0", of), s.party()
-	target := pool.Place{Party: me, PodUID: "u2"}
-	s.AddClaim(pool.Claim{Metadata: pool.Meta{Name: name}, Spec: pool.ClaimSpec{Pool: "lan", IfName: "eth0", Owner: of, Address: a, Epoch: 1, Active: pool.Place{Party: partyOf("node2")}, Target: &target}})
 	s.noError(s.store.ReserveIncoming(t.Context(), a, of, "eth0", lease.Policy{Sticky: true}, "it comes"))
 	b, err := s.Block(t.Context(), "lan-1")
 	s.noError(err)
-	s.noError(s.requestAddresses(t.Context(), b, addressRequest{block: "lan-1", want: pool.Want{Party: me, Address: a, Claim: name, PodUID: "u2"}, owner: of}))
+	s.noError(s.request(t.Context(), b, pool.Want{Party: s.party(), Address: a, Claim: "c", PodUID: "u2"}, of))
 	s.advance(requestPeriod)
 	g, err := s.state(t.Context())
 	s.noError(err)
-	s.BeforeRequest = failing("get claim " + name)
-	if err := s.cancelUnneeded(t.Context(), g); !errors.Is(err, errUnclear) || len(s.requested) == 0 {
-		t.Errorf("%v, and it knows of %v", err, s.requested)
-	}
-	s.BeforeRequest = conflicting("update claim " + name)
-	if s.noError(s.cancelUnneeded(t.Context(), g)); len(s.requested) == 0 {
-		t.Error("it has forgotten what it has asked for, and the claim names it")
+	for name, fails := range map[string]func(string) error{"the API is away": failing("get block lan-1"), "it changes": conflicting("update block lan-1")} {
+		s.BeforeRequest = fails
+		err := s.withdraw(t.Context(), g)
+		if _, notLeased := s.store.Get(t.Context(), a); err == nil || notLeased != nil || len(s.asks) == 0 {
+			t.Errorf("%s: %v, the lease %v, and it knows of %v", name, err, notLeased, s.asks)
+		}
 	}
 	s.BeforeRequest = nil
-	s.noError(s.cancelUnneeded(t.Context(), g))
-	c, err := s.Claim(t.Context(), name)
-	s.noError(err)
-	if _, err := s.store.Get(t.Context(), a); c.Spec.Target != nil || !errors.Is(err, lease.ErrNotLeased) || len(s.requested) > 0 {
-		t.Errorf("the target is %v, the lease %v, and it knows of %v", c.Spec.Target, err, s.requested)
+	s.noError(s.withdraw(t.Context(), g))
+	wantEqual(t, "the block", s.blockText(1), "AAAA node2")
+	if _, err := s.store.Get(t.Context(), a); !errors.Is(err, lease.ErrNotLeased) || len(s.asks) > 0 {
+		t.Errorf("the lease %v, and it knows of %v", err, s.asks)
 	}
 }

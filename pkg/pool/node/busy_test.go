@@ -92,7 +92,7 @@ func (b *busyAPI) CreateBlock(context.Context, pool.Block) (pool.Block, error) {
 func TestABusyAPIHasMadeNothing(t *testing.T) {
 	api := &busyAPI{}
 	nc := New(Config{API: api, Node: "node1", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Settling: time.Nanosecond})
-	err := nc.Refill(t.Context(), pool.Demand{Network: "lan", Pools: []string{"lan"}})
+	err := nc.Refill(t.Context(), pool.Demand{Network: "lan", Pools: []string{"lan"}, Probes: true})
 	if !errors.Is(err, pool.ErrUnavailable) || !errors.Is(err, pool.ErrBusy) {
 		t.Errorf("%v", err)
 	}

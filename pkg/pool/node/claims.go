@@ -17,7 +17,14 @@ func (nc *Controller) Claim(ctx context.Context, c pool.ClaimedAddress) error {
 		if err != nil {
 			return err
 		}
-		return sc.writeClaim(ctx, c, s.me)
+		if err := sc.writeClaim(ctx, c, s.me); err != nil {
+			return err
+		}
+		before, err := sc.siblingClaim(ctx, s, c.Acquisition)
+		if err != nil || before.Metadata.Name == "" {
+			return err
+		}
+		return sc.dropClaim(ctx, before.Spec.Pool, pool.Want{Claim: before.Metadata.Name, Address: before.Status.Address}, s.me)
 	})
 }
 
@@ -48,26 +55,21 @@ func (sc *storeController) tryWriteClaim(ctx context.Context, c pool.ClaimedAddr
 		return err
 	case current.Metadata.Name == "":
 		_, err = sc.API.CreateClaim(ctx, pool.Claim{Metadata: pool.Meta{Name: c.ClaimName()}, Spec: pool.ClaimSpec{
-			Pool: c.Pool, IfName: c.IfName, Owner: c.Owner, Address: c.Address, Epoch: 1, Active: place, Retain: retain,
-		}})
+			Pool: c.Pool, IfName: c.IfName, Owner: c.Owner,
+		}, Status: pool.ClaimStatus{Address: c.Address, Epoch: 1, Active: place, Retain: retain}})
 		return err
-	case !current.Spec.Active.SameParty(me):
+	case !current.Status.Active.SameParty(me):
 		if current, err = sc.API.UpdateClaim(ctx, current.MovedTo(place)); err != nil {
 			return err
 		}
 	}
 	next := current
-	next.Spec.Address, next.Spec.Retain, next.Spec.Active.PodUID = c.Address, retain, c.Pod.UID
-	if next.Spec == current.Spec {
+	next.Status.Address, next.Status.Retain, next.Status.Active.PodUID = c.Address, retain, c.Pod.UID
+	if next.Status == current.Status {
 		return nil
 	}
 	_, err = sc.API.UpdateClaim(ctx, next)
 	return err
-}
-
-// isClaimable says whether the API has a claim of the lease.
-func isClaimable(l lease.Lease) bool {
-	return l.Newest().Policy.KeptByAPI() && l.Owner.Name != "" && (l.State == lease.Held || l.State == lease.Reserved)
 }
 
 // claimMissing claims what owners have here and the API does not know of: a machine that has come from another node, and an ADD that
@@ -76,29 +78,32 @@ func (sc *storeController) claimMissing(ctx context.Context, s state) error {
 	var errs []error
 	for _, p := range s.Pools {
 		for a, l := range p.Leased {
-			if l.Claimed || !isClaimable(l) || !s.mayGive(p.Name, a) || s.Time.Sub(l.Newest().Since) < pool.AgentLimit {
+			if l.Claimed || !l.IsClaimable() || !s.mayGive(p.Name, a) || s.Time.Sub(l.Newest().Since) < pool.AgentLimit {
 				continue // An ADD that goes on claims it itself.
 			}
-			errs = append(errs, sc.reconcileClaim(ctx, p.Name, l, s.me, false))
+			errs = append(errs, sc.reconcileClaim(ctx, p.Name, l, s, false))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // reconcileClaim writes the claim of a lease that has none: nobody has written it so far, or somebody has deleted it. If the owner's claim names
-// another address by now, it ends the reservation: nobody would ever ask for this one. recovers is for an API that has lost something: the
-// lease is newer than a claim.
-func (sc *storeController) reconcileClaim(ctx context.Context, name string, l lease.Lease, me pool.Party, recovers bool) error {
+// another address by now, or the owner has one of another pool of the choice, it ends the reservation: nobody would ever ask for this one.
+// recovers is for an API that has lost something: the lease is newer than a claim.
+func (sc *storeController) reconcileClaim(ctx context.Context, name string, l lease.Lease, s state, recovers bool) error {
 	request := l.ClaimOf(name)
 	c, err := sc.claim(ctx, request.ClaimName())
-	matches := c.Spec.Address == l.Address
+	if err == nil && c.Metadata.Name == "" && l.State == lease.Reserved && !recovers {
+		c, err = sc.siblingClaim(ctx, s, request.Acquisition)
+	}
+	matches := c.Spec.Pool == name && c.Status.Address == l.Address
 	switch {
 	case err != nil, matches && l.Claimed && (recovers || l.State != lease.Held):
 		return err
-	case c.Metadata.Name != "" && !matches && !recovers && (l.Claimed || !c.Spec.Active.SameParty(me)):
+	case c.Metadata.Name != "" && !matches && !recovers && (l.Claimed || !c.Status.Active.SameParty(s.me)):
 		return sc.endReservation(ctx, l, c)
 	}
-	if err := sc.writeClaim(ctx, request, me); err != nil || l.Claimed {
+	if err := sc.writeClaim(ctx, request, s.me); err != nil || l.Claimed {
 		return err
 	}
 	return sc.store.MarkClaimed(ctx, l.Address, l.Owner)
@@ -109,35 +114,28 @@ func (sc *storeController) endReservation(ctx context.Context, l lease.Lease, c 
 	if l.State != lease.Reserved || l.ByHand {
 		return nil
 	}
-	reason := fmt.Sprintf("the owner has %s instead, on node %s", c.Spec.Address, c.Spec.Active.Node)
+	reason := fmt.Sprintf("the owner has %s instead, on node %s", c.Status.Address, c.Status.Active.Node)
 	return ignore(sc.store.End(ctx, l, reason), lease.ErrNotLeased, lease.ErrHolderChanged)
 }
 
-// reconcileClaims compares the claims of this node with its leases. It deletes claims whose owners have no lease here any more: their
-// time is over, or a person has released the address. It makes claims again that somebody has deleted. recovers is as that of reconcileClaim.
-func (sc *storeController) reconcileClaims(ctx context.Context, recovers bool) error {
-	s, err := sc.state(ctx)
+// reconcileClaims compares the claims of this node, which were just read, with its leases. It deletes claims whose owners have no lease here any
+// more: their time is over, or a person has released the address. It makes claims again that somebody has deleted. recovers is as that of reconcileClaim.
+func (sc *storeController) reconcileClaims(ctx context.Context, claims []pool.Claim, recovers bool) error {
+	s, err := sc.state(ctx) // An ADD gets its address before it makes the claim. So each claim in the list has its lease by now.
 	if err != nil || s.ID == "" {
-		return err
-	}
-	claims, err := sc.API.ClaimsOf(ctx, sc.Node)
-	if err != nil {
-		return err
-	}
-	if s, err = sc.state(ctx); err != nil { // An ADD gets its address before it makes the claim. So each claim in the list has its lease by now.
 		return err
 	}
 	addressOf := map[string]netip.Addr{}
 	for _, c := range claims {
-		if c.Spec.Active.SameParty(s.me) {
-			addressOf[c.Metadata.Name] = c.Spec.Address
+		if c.Status.Active.SameParty(s.me) {
+			addressOf[c.Metadata.Name] = c.Status.Address
 		}
 	}
 	errs := []error{sc.dropClaims(ctx, s, claims)}
 	for _, p := range s.Pools {
 		for a, l := range p.Leased {
-			if l.Claimed && isClaimable(l) && s.mayGive(p.Name, a) && addressOf[l.ClaimOf(p.Name).ClaimName()] != a {
-				errs = append(errs, sc.reconcileClaim(ctx, p.Name, l, s.me, recovers))
+			if l.Claimed && l.IsClaimable() && s.mayGive(p.Name, a) && addressOf[l.ClaimOf(p.Name).ClaimName()] != a {
+				errs = append(errs, sc.reconcileClaim(ctx, p.Name, l, s, recovers))
 			}
 		}
 	}
@@ -148,14 +146,14 @@ func (sc *storeController) reconcileClaims(ctx context.Context, recovers bool) e
 func (sc *storeController) dropClaims(ctx context.Context, s state, claims []pool.Claim) error {
 	var errs []error
 	for _, c := range claims {
-		if !c.Spec.Active.SameParty(s.me) {
+		if !c.Status.Active.SameParty(s.me) {
 			continue
 		}
-		l, leased := s.poolState(c.Spec.Pool).Leased[c.Spec.Address]
+		l, leased := s.poolState(c.Spec.Pool).Leased[c.Status.Address]
 		if leased && l.ClaimOf(c.Spec.Pool).ClaimName() == c.Metadata.Name {
 			continue
 		}
-		if !s.mayGive(c.Spec.Pool, c.Spec.Address) {
+		if !s.mayGive(c.Spec.Pool, c.Status.Address) {
 			if nobodys, err := sc.isUnassigned(ctx, c); err != nil || !nobodys {
 				errs = append(errs, err)
 				continue
@@ -172,7 +170,7 @@ func (sc *storeController) isUnassigned(ctx context.Context, c pool.Claim) (bool
 	if err != nil {
 		return false, err
 	}
-	index, found := l.Index(c.Spec.Address)
+	index, found := l.Index(c.Status.Address)
 	if !found {
 		return false, nil
 	}
@@ -180,8 +178,8 @@ func (sc *storeController) isUnassigned(ctx context.Context, c pool.Claim) (bool
 	if err != nil {
 		return errors.Is(err, pool.ErrNotFound), ignore(err, pool.ErrNotFound)
 	}
-	i := b.Offset(c.Spec.Address)
-	return i >= 0 && b.Spec.Addresses[i] == pool.Unassigned, nil
+	i := b.Offset(c.Status.Address)
+	return i >= 0 && b.Status.Addresses[i] == pool.Unassigned, nil
 }
 
 // dropClaim deletes a claim of an address that the owner does not have any more: another owner has it here. The claim can be one of
@@ -191,10 +189,10 @@ func (sc *storeController) dropClaim(ctx context.Context, name string, w pool.Wa
 		return nil
 	}
 	c, err := sc.claim(ctx, w.Claim)
-	if err == nil && c.Spec.Address == w.Address && !c.Spec.Active.SameParty(me) {
+	if err == nil && c.Status.Address == w.Address && !c.Status.Active.SameParty(me) {
 		c, err = sc.API.UpdateClaim(ctx, c.MovedTo(pool.Place{Party: me}))
 	}
-	if err != nil || c.Spec.Address != w.Address {
+	if err != nil || c.Status.Address != w.Address {
 		return pool.IgnoreChanged(err)
 	}
 	return pool.IgnoreChanged(sc.API.DeleteClaim(ctx, c))

@@ -18,6 +18,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/test/pooltest"
 )
 
 // owners are those of pods. Pods without a sticky address have none.
@@ -33,10 +34,14 @@ func (w *clusterModel) reconcileOne(*rapid.T) { w.drawNode("who looks").reconcil
 func (w *clusterModel) watchEvent(*rapid.T) {
 	h, name := w.drawNode("who hears"), pool.BlockName("lan", rapid.Int64Range(0, 3).Draw(w.T, "block"))
 	var b pool.Block
-	w.withoutFault(func(ctx context.Context) { b, _ = w.Block(ctx, name) })
-	h.run(func(ctx context.Context) {
-		h.handleChange(ctx, pool.Change{Block: name, Version: b.Metadata.ResourceVersion})
+	change := func(to pool.Handler) { to.BlockChanged(&b, &b) }
+	w.withoutFault(func(ctx context.Context) {
+		if b, _ = w.Block(ctx, name); b.Metadata.Name == "" {
+			b.Metadata.Name = name
+			change = func(to pool.Handler) { to.BlockChanged(&b, nil) }
+		}
 	})
+	h.run(func(ctx context.Context) { h.watches(ctx, change) })
 }
 
 func (w *clusterModel) passTime(*rapid.T) {
@@ -48,7 +53,7 @@ func (w *clusterModel) passTime(*rapid.T) {
 
 // reconcileController is a look of the controller.
 func (w *clusterModel) reconcileController(*rapid.T) {
-	must(w.T, w.controller.Reconcile(context.Background()))
+	must(w.T, pooltest.Reconcile(context.Background(), w.API, w.controller.Reconcile))
 }
 
 func (w *clusterModel) toggle(*rapid.T) {
@@ -187,7 +192,7 @@ func (w *clusterModel) add(ctx context.Context, h *modelNode, r lease.Request) (
 	if errors.Is(err, lease.ErrExhausted) || errors.Is(err, lease.ErrUnconfirmed) {
 		h.addWaiting("lan", 1)
 		for range 2 {
-			_, _ = h.trySupply(ctx, "lan") // The next Allocate says what is missing.
+			_, _ = h.trySupply(ctx, "lan", true) // The next Allocate says what is missing.
 			w.reconcileOthers(h)
 		}
 		h.addWaiting("lan", -1)
@@ -212,14 +217,14 @@ func (w *clusterModel) acquire(ctx context.Context, h *modelNode, a pool.Acquisi
 		return nil, err
 	}
 	c, err := h.API.Claim(ctx, pool.ClaimName("lan", "eth0", a.Owner))
-	if errors.Is(err, pool.ErrNotFound) || err == nil && !l.Assignable(c.Spec.Address) {
+	if errors.Is(err, pool.ErrNotFound) || err == nil && !l.Assignable(c.Status.Address) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	for range 3 {
-		found, _, err := h.tryAcquire(ctx, a, c.Spec.Address)
+		found, _, err := h.tryAcquire(ctx, a, c.Status.Address)
 		if err != nil || found.Address.IsValid() {
 			return []netip.Addr{found.Address}, err
 		}
@@ -314,8 +319,8 @@ func (w *clusterModel) check(*rapid.T) {
 	}
 	p, err := w.Pool(ctx, "lan")
 	must(w.T, err)
-	if r := p.Recovery(); r != nil && !w.recovers {
-		w.fail("the API has lost nothing, and the pool recovers: %s", r.Reason)
+	if r := p.Status.Recovery; r != nil && !w.recovers {
+		w.fail("the API has lost nothing, and the pool recovers: %s", r.Message)
 	}
 }
 
@@ -339,6 +344,7 @@ func TestClusterModel(t *testing.T) {
 			"pause": w.pause, "exclude": w.exclude, "save": w.save, "restore": w.restore, "recover": w.recover,
 			"start": w.start, "start another": w.start, "and another": w.start, "and one more": w.start, "stop": w.stop, "": w.check,
 		})
+		w.leavesNothing(rt)
 	}, seen, "given", "crashed", "declared dead")
 	t.Log(fmt.Sprint(seen))
 }

@@ -24,7 +24,7 @@ func (w *clusterModel) save(*rapid.T) {
 	w.backup = &backup{blocks, claims}
 }
 
-// restore makes the API what it was. All nodes can be reached, and a person begins the recovery at once, as docs/pools.md says. Which
+// restore makes the API what it was. All nodes can be reached, and a person begins the recovery at once, as docs/pool-runbooks.md says. Which
 // address an owner had can be lost.
 func (w *clusterModel) restore(*rapid.T) {
 	if w.backup == nil || slices.ContainsFunc(w.nodes, func(h *modelNode) bool { return !h.on || h.cut || h.fencedUnaware() }) {
@@ -32,7 +32,7 @@ func (w *clusterModel) restore(*rapid.T) {
 	}
 	w.journalf("etcd is restored")
 	w.rollBack()
-	w.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Reason: "etcd was restored"}) })
+	w.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Message: "etcd was restored"}) })
 	w.recovers = true
 	for _, x := range w.lastAddress {
 		w.reassignable[x] = true
@@ -99,5 +99,5 @@ func (w *clusterModel) assert() *pool.Recovery {
 	}
 	p, err := w.Pool(context.Background(), "lan")
 	must(w.T, err)
-	return p.Recovery()
+	return p.Status.Recovery
 }

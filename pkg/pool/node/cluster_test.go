@@ -42,6 +42,8 @@ type clusterModel struct {
 	backup       *backup
 	// recovers says that the API has lost something, and that nodes tell what they have.
 	recovers bool
+	// ended says that no owner comes back any more.
+	ended bool
 	// seen counts what has happened in all towns. journal and log are for people.
 	seen    map[string]int
 	journal []string
@@ -93,7 +95,7 @@ func newClusterModel(t *testing.T, rt *rapid.T, seen map[string]int) *clusterMod
 	of := lan
 	of.Spec.Ranges = []string{"10.3.0.0-10.3.0." + rapid.SampledFrom([]string{"15", "11", "7"}).Draw(rt, "last")}
 	w.AddPool(of)
-	w.controller = controller.New(w.API, slog.New(slog.DiscardHandler))
+	w.controller = controller.New(controller.Config{API: w.API, Log: slog.New(slog.DiscardHandler), Owners: w})
 	w.controller.SetClock(func() time.Time { return w.time })
 	dir, err := os.MkdirTemp(t.TempDir(), "")
 	must(rt, err)
@@ -247,20 +249,20 @@ func (w *clusterModel) recordRequest(r string) {
 			w.journalf("%s: %s: %s", who, r, textOf(b))
 		} else if name, is := strings.CutPrefix(what, "claim "); is {
 			c, _ := w.Claim(ctx, name)
-			w.journalf("%s: %s: %s of %s on %s", who, r, c.Spec.Address, c.Spec.Owner.Name, c.Spec.Active.Node)
+			w.journalf("%s: %s: %s of %s on %s", who, r, c.Status.Address, c.Spec.Owner.Name, c.Status.Active.Node)
 		}
 	})
 }
 
 func textOf(b pool.Block) string {
-	text := fmt.Sprintf("%s %s", b.Metadata.Name, b.Spec.Addresses)
-	for _, h := range b.Spec.Holders {
+	text := fmt.Sprintf("%s %s", b.Metadata.Name, b.Status.Addresses)
+	for _, h := range b.Status.Holders {
 		text += fmt.Sprintf(" %s=%s%s", h.ID, h.Node, strings.Repeat("!", min(1, len(h.Fenced))))
 	}
-	for _, w := range b.Spec.Want {
+	for _, w := range b.Status.Want {
 		text += fmt.Sprintf(", %s wants %d %s", w.Node, w.Count, w.Address)
 	}
-	return text + fmt.Sprint(", unproven ", b.Spec.Unproven)
+	return text + fmt.Sprint(", unproven ", b.Status.Unproven)
 }
 
 func (w *clusterModel) journalf(format string, all ...any) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -27,8 +28,8 @@ type Config struct {
 	Surplus time.Duration
 	// Settling is how long the controller has seen the API before it takes anything new; 0 for 5 s.
 	Settling time.Duration
-	// Watch sends what changes in the API until the context ends, as kube.Pools.Watch does.
-	Watch func(context.Context, chan<- pool.Change)
+	// Watch tells the handler what changes in the API until the context ends, as kube.Pools.Watch does.
+	Watch func(context.Context, pool.Handler)
 	// Open opens the store of a network; nil for lease.Open.
 	Open func(network string) (*lease.Store, error)
 }
@@ -44,8 +45,12 @@ type Controller struct {
 	usedOnce  sync.Once
 	mu        sync.Mutex
 	stores    map[string]*storeController
-	uid       string
-	layouts   map[string]pool.Layout
+	// self is what the API last said of this node.
+	self    pool.Node
+	layouts map[string]pool.Layout
+	// known is what was last read of each store, and versions are those of the blocks that the watch shows.
+	known    map[string]knownStore
+	versions map[string]string
 	// loggedErrors are the errors that the log has, by what was done.
 	loggedErrors map[string]string
 	// sequence is the greatest Status.Sequence that this controller has seen of each pool.
@@ -54,7 +59,7 @@ type Controller struct {
 	reachableSince, lastAnswer time.Time
 	// startedAt is when the controller was made.
 	startedAt time.Time
-	// missed says that the API was away since all blocks were read.
+	// missed says that the API was away since all blocks were read, or that the node has changed.
 	missed bool
 	// clock has the time since the boot in it, which nobody can set.
 	clock func() time.Time
@@ -75,7 +80,7 @@ func New(o Config) *Controller {
 		o.Open = func(network string) (*lease.Store, error) { return lease.Open(o.Dir, network) }
 	}
 	nc := &Controller{
-		Config: o, stores: map[string]*storeController{}, layouts: map[string]pool.Layout{}, sequence: map[string]int64{}, loggedErrors: map[string]string{}, clock: time.Now,
+		Config: o, stores: map[string]*storeController{}, layouts: map[string]pool.Layout{}, sequence: map[string]int64{}, loggedErrors: map[string]string{}, known: map[string]knownStore{}, versions: map[string]string{}, clock: time.Now,
 		poolsUsed: make(chan struct{}),
 	}
 	nc.startedAt = nc.clock()
@@ -100,7 +105,7 @@ func (nc *Controller) storeController(network string) (*storeController, error) 
 	}
 	sc := &storeController{
 		Controller: nc, store: store, network: network, turn: make(chan struct{}, 1), arrivals: make(chan struct{}),
-		surplusSince: map[string]time.Time{}, exhaustedAt: map[string]time.Time{}, filledAt: map[string]time.Time{}, requested: map[string]addressRequest{}, requestedBlocks: map[string]pool.BlockSpec{}, fenced: map[string]pool.BlockSpec{}, handedOver: map[handOverKey]int{}, handledVersions: map[string]string{}, waiting: map[string]int{},
+		surplusSince: map[string]time.Time{}, exhaustedAt: map[string]time.Time{}, filledAt: map[string]time.Time{}, asks: map[askKey]ask{}, unmet: map[string][]demand{}, fenced: map[string]bool{}, seenSince: map[wantKey]time.Time{}, passed: map[wantKey]int{}, handledVersions: map[string]string{}, waiting: map[string]int{},
 	}
 	nc.stores[network] = sc
 	return sc, nil
@@ -149,25 +154,41 @@ func (nc *Controller) eachStore(ctx context.Context, f func(*storeController, co
 
 // nodeUID returns the UID of the node's object. It is empty if the API does not tell it: then only the name says whose a store is.
 func (nc *Controller) nodeUID(ctx context.Context) string {
-	nc.mu.Lock()
-	uid := nc.uid
-	nc.mu.Unlock()
+	uid := nc.node().UID
 	if uid == "" {
-		uid = nc.readUID(ctx)
+		n, _ := nc.readNode(ctx)
+		uid = n.UID
 	}
 	return uid
 }
 
-// readUID reads the UID again. Somebody can make the object anew while this agent runs: the stores learn that in this boot, or the next
+// readNode reads the node's object again. Somebody can make it anew while this agent runs: the stores learn its UID in this boot, or the next
 // one would take them for those of another machine.
-func (nc *Controller) readUID(ctx context.Context) string {
+func (nc *Controller) readNode(ctx context.Context) (pool.Node, error) {
 	n, err := nc.API.Node(ctx, nc.Node)
+	if errors.Is(err, pool.ErrNotFound) {
+		n, err = pool.Node{Name: nc.Node, Deleted: true}, nil
+	}
+	if err == nil {
+		nc.noteNode(n)
+	}
+	return nc.node(), err
+}
+
+// node returns what the API last said of this node, the zero Node before that.
+func (nc *Controller) node() pool.Node {
 	nc.mu.Lock()
 	defer nc.mu.Unlock()
-	if err == nil {
-		nc.uid = cmp.Or(n.UID, nc.uid)
-	}
-	return nc.uid
+	return nc.self
+}
+
+// noteNode notes what the API says of this node. Other pools can be for it then, or none.
+func (nc *Controller) noteNode(n pool.Node) {
+	nc.mu.Lock()
+	defer nc.mu.Unlock()
+	n.UID = cmp.Or(n.UID, nc.self.UID)
+	nc.missed = nc.missed || nc.self.Name != "" && (n.Deleted != nc.self.Deleted || !maps.Equal(n.Labels, nc.self.Labels))
+	nc.self = n
 }
 
 // pool reads a pool. The error matches pool.ErrUnknown if there is none.
@@ -188,15 +209,15 @@ func (nc *Controller) readPool(ctx context.Context, name string) (pool.Layout, e
 	return nc.cacheLayout(p)
 }
 
-// updatePool makes a change of the pool, if there is something to change.
-func (nc *Controller) updatePool(ctx context.Context, name string, change func(pool.Pool) (_ pool.Pool, changed bool)) error {
+// updatePool makes a change of the pool by that request, if there is something to change.
+func (nc *Controller) updatePool(ctx context.Context, name string, write func(context.Context, pool.Pool) (pool.Pool, error), change func(pool.Pool) (_ pool.Pool, changed bool)) error {
 	return retry("AddressPool "+name, func() error {
 		p, err := nc.pool(ctx, name)
 		if err != nil {
 			return err
 		}
 		if p, changed := change(p); changed {
-			_, err = nc.API.UpdatePool(ctx, p)
+			_, err = write(ctx, p)
 		}
 		return err
 	})
@@ -210,8 +231,9 @@ type view struct {
 	shared []pool.Span
 	// overlapReason says which older pool stops this one, empty for none.
 	overlapReason string
-	// reason says why nobody on this node takes anything of the pool, empty if somebody may. A pause is not in it.
-	reason string
+	// reason says why nobody on this node takes anything of the pool, empty if somebody may. A pause is not in it. mismatch is the reason if
+	// the pool is not for this node.
+	reason, mismatch string
 }
 
 // readView reads all pools, and then the blocks of those that share addresses with this one. A controller that makes a block, and then reads this
@@ -235,8 +257,9 @@ func (nc *Controller) readView(ctx context.Context, name string) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
+	mismatch, err := nc.mismatch(ctx, p)
 	overlapReason := p.OverlapReason(pools)
-	return view{p, l, shared, overlapReason, cmp.Or(nc.closedReason(p), overlapReason)}, nil
+	return view{p, l, shared, overlapReason, cmp.Or(nc.unsafeReason(p), overlapReason, mismatch), mismatch}, err
 }
 
 // closedReason says why nobody on this node takes anything of the pool, empty if somebody may. An import does not mind a pause.
@@ -250,7 +273,7 @@ func (v view) closedReason(importing bool) string {
 // sharedSpans returns the blocks of the pools. A pool that recovers can have had a block anywhere.
 func (nc *Controller) sharedSpans(ctx context.Context, pools []pool.Pool) (spans []pool.Span, err error) {
 	for _, p := range pools {
-		if p.Recovery() != nil {
+		if p.Status.Recovery != nil {
 			spans = append(spans, p.Extent()...)
 			continue
 		}
@@ -290,7 +313,7 @@ func unknownPool(name string) error {
 
 // cacheLayout notes what the pool is like.
 func (nc *Controller) cacheLayout(p pool.Pool) (pool.Layout, error) {
-	l, err := p.Layout()
+	l, err := nc.layoutOf(p)
 	if err != nil {
 		return l, fmt.Errorf("%w: %w", pool.ErrUnknown, err)
 	}

@@ -119,7 +119,7 @@ func TestOwnersOfExcludedAddresses(t *testing.T) {
 			y, _ := on.mustStartVM(virtualMachine("lan", "u3"), reconcileAll(n1, n2))
 			reconcileAll(n1, n2)()
 			c, err := n1.Claim(t.Context(), pool.ClaimName("lan", "eth0", virtualMachine("lan", "").Owner))
-			if err != nil || y == x || c.Spec.Address != y || c.Spec.Active.Node != where {
+			if err != nil || y == x || c.Status.Address != y || c.Status.Active.Node != where {
 				t.Errorf("it had %s and has %s, and the claim is %+v, %v", x, y, c.Spec, err)
 			}
 			wantEqual(t, "the address before is", n1.leaseState(x), "free")

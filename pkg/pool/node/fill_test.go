@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ func (s *testNode) supplyOnce() error {
 	s.addWaiting("lan", 1)
 	defer s.addWaiting("lan", -1)
 	s.advance(time.Second)
-	_, err := s.trySupply(s.t.Context(), "lan")
+	_, err := s.trySupply(s.t.Context(), "lan", true)
 	return err
 }
 
@@ -42,7 +43,7 @@ func TestFill(t *testing.T) {
 		has    string
 	}{
 		"a new block":     {[]string{"AAAA node2", "AAAA node2", "AAAA node2"}, nil, []string{"AAAA node2", "AAAA node2", "AAAA node2", "AAAA me"}, "++++"},
-		"what nobody has": {[]string{"AAAA node2", "AAAA node2", "AA.. node2", "AA.. node3"}, nil, []string{"AAAA node2", "AAAA node2", "AAB. node2 me", "AA.. node3"}, "..+."},
+		"what nobody has": {[]string{"AAAA node2", "AAAA node2", "AA.. node2", "AA.. node3"}, nil, []string{"AAAA node2", "AAAA node2", "AABB node2 me", "AA.. node3"}, "..++"},
 		"of a dead node":  {[]string{"AAAA node2", "AAAA node3!", "AAAA node2", "AAAA node2"}, nil, []string{"AAAA node2", "BAAA node3! me", "AAAA node2", "AAAA node2"}, "?..."},
 		"of a dead node, but not what an owner has":  {[]string{"AAAA node2", "AAAA node3!", "AAAA node2", "AAAA node2"}, oneFree, []string{"AAAA node2", "AABA node3! me", "AAAA node2", "AAAA node2"}, "..?."},
 		"owners have all that the dead node had":     {[]string{"AAAA node2", "AAAA node3!", "AAAA node2", "AAAA node2"}, claimed, []string{"AAAA node2", "AAAA node3!", "AAAA node2", "AAAA node2, me wants 1"}, ""},
@@ -71,9 +72,45 @@ func TestFill(t *testing.T) {
 	}
 }
 
+// In a pool that is in pieces, a node that has no free address takes single ones before a pod has to wait.
+func TestReserveOfAPoolInPieces(t *testing.T) {
+	s := newTestNode(t)
+	for i, text := range []string{"A.B. me node2", "BBBB node3 node2", "BBB. node3 node2", "B==. node3 node2"} {
+		s.putBlock(int64(i), text)
+	}
+	s.adoptBlocks(0)
+	s.noError(s.balance(t.Context()))
+	wantEqual(t, "with half a block free", s.blockText(0), "AAB. me node2")
+	s.add("")
+	s.add("")
+	s.noError(s.balance(t.Context()))
+	wantEqual(t, "too early", s.blockText(0), "AAB. me node2")
+	s.advance(balanceInterval)
+	s.noError(s.balance(t.Context()))
+	wantEqual(t, "the first block", s.blockText(0), "AABA me node2")
+	wantEqual(t, "what waits for owners", s.blockText(3), "B==. node3 node2")
+	if g, err := s.state(t.Context()); err != nil || freeCount(g.poolState("lan"), pool.GrantedChars) != 2 {
+		t.Errorf("it has %s, %v", s.grants(), err)
+	}
+}
+
+// A plugin that cannot probe needs an address that needs no probe.
+func TestSupplyWithoutProbes(t *testing.T) {
+	s := newTestNode(t)
+	s.putBlock(0, "AABB me node2")
+	s.EditBlock("lan-0", func(b *pool.Block) { b.Status.Unproven = []netip.Addr{b.Address(0), b.Address(1)} })
+	s.adoptBlocks(0)
+	_, err := s.supplyInTurn(t.Context(), "lan", true)
+	s.noError(err)
+	wantEqual(t, "a plugin that probes", s.grants(), "??..")
+	enough, err := s.supplyInTurn(t.Context(), "lan", false)
+	s.noError(err)
+	wantEqual(t, "a plugin that does not", strconv.FormatBool(enough)+" "+s.grants(), "true ??.. ++++ ++++")
+}
+
 // addClaim makes a claim of the address.
 func (s *testNode) addClaim(a string) {
-	s.AddClaim(pool.Claim{Metadata: pool.Meta{Name: "claim-" + a}, Spec: pool.ClaimSpec{Pool: "lan", Address: netip.MustParseAddr(a)}})
+	s.AddClaim(pool.Claim{Metadata: pool.Meta{Name: "claim-" + a}, Spec: pool.ClaimSpec{Pool: "lan"}, Status: pool.ClaimStatus{Address: netip.MustParseAddr(a)}})
 }
 
 // Two nodes are asked at a time, first those that have most. Who has not answered within the limit is asked again after it.
@@ -111,7 +148,7 @@ func TestClosedPools(t *testing.T) {
 		"paused":        {func(s *testNode) { s.EditPool("lan", func(p *pool.Pool) { p.Spec.Paused = true }) }, "the pool lan gives nothing new: spec.paused is true"},
 		"being deleted": {func(s *testNode) { s.EditPool("lan", func(p *pool.Pool) { p.Metadata.DeletionTimestamp = "now" }) }, "the pool lan gives nothing new: it is being deleted"},
 		"it recovers": {func(s *testNode) {
-			s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Reason: "a loss"}) })
+			s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Message: "a loss"}) })
 		}, "waits for all nodes: a loss"},
 		"it is not":      {func(s *testNode) { s.RemovePool("lan") }, "there is no AddressPool lan: make it, or correct ipam.pool"},
 		"a wrong spec":   {func(s *testNode) { s.EditPool("lan", func(p *pool.Pool) { p.Spec.BlockSize = 65 }) }, `invalid spec.blockSize "65"`},
@@ -227,7 +264,7 @@ func TestAnADDThatHasGivenUpIsSupplied(t *testing.T) {
 		s.putBlock(int64(i), text)
 	}
 	s.advance(time.Second)
-	enough, err := s.trySupply(t.Context(), "lan") // Nobody waits.
+	enough, err := s.trySupply(t.Context(), "lan", true) // Nobody waits.
 	if s.noError(err); !enough {
 		t.Error("there is no address for the next try")
 	}
@@ -270,7 +307,7 @@ func TestMakingABlock(t *testing.T) {
 		"a younger pool has some":           {func(s *testNode) { s.putYounger("10.3.0.15") }, "", "none"},
 		"a younger pool has some meanwhile": {during(func(s *testNode) { s.putYounger("10.3.0.12") }), "the pool lan has changed: it is another one, or another AddressPool has some of the block", "none"},
 		"a younger pool recovers": {func(s *testNode) {
-			s.AddPool(younger().WithRecovery(&pool.Recovery{Reason: "a loss"}))
+			s.AddPool(younger().WithRecovery(&pool.Recovery{Message: "a loss"}))
 		}, "", "none"},
 		"refused": {func(s *testNode) {
 			s.BeforeRequest = func(r string) error {

@@ -63,7 +63,7 @@ func TestABlockOfAPoolThatWasMadeAnew(t *testing.T) {
 	l, err := p.Layout()
 	s.noError(err)
 	b, _ := pool.NewBlock(l, 3, s.party(), "boot")
-	_, _, err = s.adopt(t.Context(), s.AddBlock(b))
+	_, err = s.reconcile(t.Context(), s.AddBlock(b), 0)
 	wantError(t, "adopt", err, "")
 	wantEqual(t, "the store", s.grant(3), "++++")
 	if p, err := s.store.Granted(t.Context()); err != nil || p.Pools[0].Layout.UID != "uid-of-the-next" {

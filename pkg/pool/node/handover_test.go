@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
@@ -36,6 +37,37 @@ func TestAnswerAny(t *testing.T) {
 				s.add("")
 			}
 			s.addWaiting("lan", test.waiting)
+			s.noError(s.reconcileBlock(t.Context(), "lan", 1))
+			wantEqual(t, "the block", s.blockText(1), test.want)
+		})
+	}
+}
+
+// A node that is dead, and one that has asked for long, get nothing: nobody would use it.
+func TestNothingForTheDead(t *testing.T) {
+	for name, test := range map[string]struct {
+		node  pool.Node
+		after time.Duration
+		want  string
+	}{
+		"it lives":         {pool.Node{Name: "node2"}, requestPeriod, "AAAB me node2"},
+		"it has given up":  {pool.Node{Name: "node2"}, requestPeriod + time.Second, "AAAA me, node2 wants 1"},
+		"it has no object": {pool.Node{Name: "node9"}, 0, "AAAA me, node2 wants 1"},
+		"it has the taint": {pool.Node{Name: "node2", OutOfService: true}, 0, "AAAA me, node2 wants 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newTestNode(t)
+			s.RemoveNode("node2")
+			s.AddNode(test.node)
+			s.putBlock(1, "AAAA me")
+			s.adoptBlocks(1)
+			for range 4 {
+				s.add("")
+			}
+			s.EditBlock("lan-1", func(b *pool.Block) { *b = b.Request(pool.Want{Party: partyOf("node2"), Count: 1}) })
+			s.noError(s.reconcileBlock(t.Context(), "lan", 1))
+			s.advance(test.after)
+			s.del(attachment.Key{Network: "pods", ContainerID: "c4", IfName: "eth0"})
 			s.noError(s.reconcileBlock(t.Context(), "lan", 1))
 			wantEqual(t, "the block", s.blockText(1), test.want)
 		})
@@ -104,8 +136,8 @@ func TestWantedIsLookedAtAgain(t *testing.T) {
 	s.noError(s.balance(t.Context()))
 	wantEqual(t, "afterwards", s.blockText(1), "B... node2")
 	s.noError(s.balance(t.Context()))
-	if len(s.requestedBlocks) != 0 {
-		t.Errorf("it goes on looking at %v", s.requestedBlocks)
+	if len(s.unmet) != 0 {
+		t.Errorf("it goes on looking at %v", s.unmet)
 	}
 }
 
@@ -125,10 +157,8 @@ func TestWhatIsAskedMeanwhileIsAnswered(t *testing.T) {
 	if _, _, err := s.tryAcquire(t.Context(), a, x); err != nil {
 		t.Fatal(err)
 	}
-	b, err := s.Block(t.Context(), "lan-1")
-	s.noError(err)
-	s.noError(s.reconcileChange(t.Context(), pool.Change{Block: "lan-1", Version: b.Metadata.ResourceVersion}))
-	wantEqual(t, "the block", s.blockText(1), "AACB me node2 node3, me wants 1")
+	s.changed("lan-1")
+	wantEqual(t, "the block", s.blockText(1), "ACCB me node2 node3, me wants 1")
 }
 
 // A party that does not take back what it asks for, because its agent is away, does not get all that a node has, whatever others ask. One
@@ -181,11 +211,11 @@ func TestAskOnceMore(t *testing.T) {
 	for range 3 {
 		all, err := s.Blocks(t.Context(), "lan")
 		s.noError(err)
-		s.noError(s.requestFromNext(t.Context(), all, s.party(), 1))
+		s.noError(s.requestFromNext(t.Context(), all, s.party(), 1, true))
 		s.advance(pool.AgentLimit)
 		b, err := s.Block(t.Context(), "lan-0")
 		s.noError(err)
-		epochs[b.Spec.Epoch], asked[b.Spec.Want[0].Epoch] = true, true
+		epochs[b.Status.Epoch], asked[b.Status.Want[0].Epoch] = true, true
 	}
 	wantEqual(t, "who asks", s.blockText(0), "AAAA node2, me wants 1")
 	if len(epochs) != 3 || len(asked) != 3 {

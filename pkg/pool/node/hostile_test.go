@@ -2,12 +2,16 @@ package node
 
 import (
 	"errors"
+	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/pkg/pool/controller"
+	"github.com/relink-cni/relink/test/pooltest"
 )
 
 // A broken node asks for something that nobody can give. The node that has the block works as before, also after a boot.
@@ -30,7 +34,7 @@ func TestWantsThatNobodyCanAnswer(t *testing.T) {
 			s.adoptBlocks(1)
 			_, key := s.add("web-0") // It is 10.3.0.4.
 			want.Party = partyOf("node2")
-			s.EditBlock("lan-1", func(b *pool.Block) { b.Spec.Want = append(b.Spec.Want, want) })
+			s.EditBlock("lan-1", func(b *pool.Block) { b.Status.Want = append(b.Status.Want, want) })
 			s.BeforeRequest = func(r string) error {
 				if claim, is := strings.CutPrefix(r, "get claim "); is && (claim == "" || strings.Contains(claim, "/")) {
 					return errors.New("invalid resource name") // The client of the API says so.
@@ -71,4 +75,78 @@ func TestABlockIsMadeAndTheStoreFails(t *testing.T) {
 	fails, s.AfterRequest = false, nil
 	s.noError(s.withTurn(t.Context(), s.sync))
 	wantEqual(t, "the store", s.grants(), "++++")
+}
+
+// madeUp is lan-1 as nobody makes it: with other addresses than the pool has there.
+func madeUp(first, last, addresses string) pool.Block {
+	return pool.Block{Metadata: pool.Meta{Name: "lan-1"}, Spec: pool.BlockSpec{
+		Pool: "lan", PoolUID: "x", Index: 1, Node: "node2", First: netip.MustParseAddr(first), Last: netip.MustParseAddr(last),
+	}, Status: pool.BlockStatus{Epoch: 1, Addresses: addresses, Holders: []pool.Holder{{ID: "A", Party: partyOf("node2"), Epoch: 1}}}}
+}
+
+// A block that somebody has made up stops neither an agent nor the controller.
+func TestBlocksThatAreMadeUp(t *testing.T) {
+	s := newTestNode(t)
+	s.AddBlock(madeUp("10.2.9.0", "10.2.9.3", "AAAA"))
+	_, _, err := s.tryAcquire(t.Context(), pool.Acquisition{Network: "pods", Pool: "lan", IfName: "eth0", Owner: ownerOf("web-0")}, netip.MustParseAddr("10.3.0.5"))
+	wantError(t, "an ADD of an address that is not in its block", err, "AddressBlock lan-1 does not have 10.3.0.5")
+	s.Forget("lan-1")
+	s.AddBlock(madeUp("10.3.0.0", "10.3.0.255", "A"))
+	s.addClaim("10.3.0.9")
+	c := controller.New(controller.Config{API: s.API, Log: slog.New(slog.DiscardHandler)})
+	s.noError(pooltest.Reconcile(t.Context(), s.API, c.Reconcile))
+	s.EditPool("lan", func(p *pool.Pool) { p.Spec.Paused = true })
+	inBroken, inNew := netip.MustParseAddr("10.3.0.5"), netip.MustParseAddr("10.3.0.14")
+	result, err := s.Import(t.Context(), pool.Import{Network: "pods", Pools: []string{"lan"}, Addresses: []netip.Addr{inBroken, inNew}})
+	s.noError(err)
+	wantEqual(t, "an import beside it", fmt.Sprint(result.Pools, result.Refused), "map[10.3.0.14:lan] "+
+		"map[10.3.0.5:AddressBlock lan-1 is not as relink writes it: it has 1 characters for the addresses 10.3.0.0-10.3.0.255]")
+}
+
+// A pod has an address that the pool excludes by now, and the API forgets the block. The address stays the pod's, also when the pool gives it again.
+func TestAnExcludedAddressSurvivesARestore(t *testing.T) {
+	s := newTestNode(t)
+	s.putBlock(1, "AAAA me")
+	s.adoptBlocks(1)
+	x, _ := s.add("")
+	s.EditPool("lan", func(p *pool.Pool) { p.Spec.Exclude = []string{x.String()} })
+	s.Reconcile(t.Context())
+	s.Forget("lan-1")
+	for range 3 {
+		s.Reconcile(t.Context())
+		s.advance(time.Minute)
+	}
+	wantEqual(t, "the block", s.blockText(1), "AAAA me")
+	wantEqual(t, "it is that of", s.holder("lan", x), "node1")
+}
+
+// A node that has few addresses is asked, too: pods can use all that larger ones have.
+func TestASmallHolderIsAsked(t *testing.T) {
+	s := newTestNode(t)
+	s.EditPool("lan", func(p *pool.Pool) { p.Spec.Ranges = []string{"10.3.0.0-10.3.0.127"} })
+	l, err := s.readPool(t.Context(), "lan")
+	s.noError(err)
+	n2 := s.peer("node2")
+	for i := range int64(32) {
+		b, _ := pool.NewBlock(l, i, partyOf(fmt.Sprint("full", i)), "boot")
+		if i >= 30 {
+			b, _ = pool.NewBlock(l, i, n2.party(), "boot")
+			b.Status.Addresses = "A---"
+		}
+		if b = s.AddBlock(b); i >= 30 {
+			_, err := n2.reconcile(t.Context(), b, 0)
+			s.noError(err)
+		}
+	}
+	s.addWaiting("lan", 1)
+	for range 200 {
+		if supplied, err := s.trySupply(t.Context(), "lan", true); err != nil || supplied {
+			s.noError(err)
+			return
+		}
+		reconcileAll(n2, s)()
+		s.advance(answerTimeout)
+		n2.advance(answerTimeout)
+	}
+	t.Errorf("nobody has asked node2, which has %s", n2.grants())
 }

@@ -113,9 +113,6 @@ func (r *importRun) tryPart(ctx context.Context, p blockPart) error {
 	}
 	b, err := r.API.Block(ctx, pool.BlockName(p.pool, p.index))
 	exists := err == nil
-	if exists {
-		err = b.Check()
-	}
 	if ignore(err, pool.ErrNotFound) != nil {
 		return err
 	}
@@ -188,7 +185,7 @@ func (r *importRun) openForImport(ctx context.Context, name string) (view, error
 		return v, err
 	}
 	if reason := v.closedReason(true); reason != "" {
-		err = closedError(name, reason)
+		err = v.closedError(reason)
 	} else if !v.Spec.Paused {
 		err = fmt.Errorf("the pool %s is not paused, so other nodes could take addresses that pods have whose nodes are not imported yet: "+
 			`kubectl patch addresspool %s --type merge -p '{"spec": {"paused": true}}'`, name, name)
@@ -228,13 +225,17 @@ func (r *importRun) takeFromNewBlock(ctx context.Context, v view, p blockPart, s
 
 // takeFromBlock takes those of the block's addresses that are nobody's.
 func (r *importRun) takeFromBlock(ctx context.Context, b pool.Block, p blockPart) error {
-	s, _, err := r.adopt(ctx, b)
+	b, err := r.reconcile(ctx, b, 0)
+	if err != nil {
+		return err
+	}
+	s, err := r.state(ctx)
 	if err != nil {
 		return err
 	}
 	var offsets []int
 	for _, a := range p.addresses {
-		if i := b.Offset(a); b.Spec.Addresses[i] == pool.Unassigned {
+		if i := b.Offset(a); b.Status.Addresses[i] == pool.Unassigned || b.Status.Addresses[i] == pool.Claimed {
 			offsets = append(offsets, i)
 		}
 	}
@@ -242,25 +243,27 @@ func (r *importRun) takeFromBlock(ctx context.Context, b pool.Block, p blockPart
 	if n == 0 {
 		return nil
 	}
-	next, _ = s.confirm(next)
 	failpoint.Here("before addresses are imported")
-	return r.writeBlock(ctx, next)
+	return r.write(ctx, next)
 }
 
 // refusalReason says why the party does not get the address of the block, empty if it has it or if it is nobody's.
 func refusalReason(b pool.Block, me pool.Party, a netip.Addr) string {
+	if err := b.Check(); err != nil {
+		return err.Error()
+	}
 	i := b.Offset(a)
 	if i < 0 {
 		return fmt.Sprintf("AddressBlock %s does not have it: delete the block if no pod has any of it", b.Metadata.Name)
 	}
 	h, held := b.HolderOf(i)
 	switch {
-	case b.Spec.Addresses[i] == pool.Excluded:
-		return fmt.Sprintf("AddressBlock %s was made when spec.exclude had it, and never gives it: delete the pod, or begin again with a new pool", b.Metadata.Name)
-	case held && h.SameParty(me) && h.Fenced != "":
+	case b.Status.Addresses[i] == pool.Excluded:
+		return fmt.Sprintf("AddressBlock %s was made when spec.exclude had it: wait until the controller has noted that the pool gives it, and run it again", b.Metadata.Name)
+	case held && !h.SameParty(me):
+		return fmt.Sprintf("network %s of node %s has it: if pods of both have it, delete one of them", h.Network, h.Node)
+	case held && h.Fenced != "":
 		return "this node was declared dead, and other nodes may take it: " + h.Fenced
-	case held && h.SameParty(me), !held:
-		return ""
 	}
-	return fmt.Sprintf("network %s of node %s has it: if pods of both have it, delete one of them", h.Network, h.Node)
+	return ""
 }

@@ -1,10 +1,10 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,8 +52,8 @@ func (s *testNode) startVM(a pool.Acquisition, ask func()) (netip.Addr, attachme
 		c, wrong := s.Claim(s.t.Context(), pool.ClaimName(a.Pool, a.IfName, a.Owner))
 		l, unknown := s.readPool(s.t.Context(), a.Pool)
 		s.noError(unknown)
-		if wrong == nil && (l.Assignable(c.Spec.Address) || isSource(c, a)) {
-			found, wrong := s.acquireAddress(a, c.Spec.Address, ask)
+		if wrong == nil && (l.Assignable(c.Status.Address) || isSource(c, a)) {
+			found, wrong := s.acquireAddress(a, c.Status.Address, ask)
 			if wrong != nil {
 				return netip.Addr{}, r.Attachment, wrong
 			}
@@ -158,15 +158,15 @@ func TestAMigrationThatFailsAndThenTheEnd(t *testing.T) {
 	for name, before := range map[string]func(n1, n2 *testNode){
 		"the target's node has looked":     func(_, n2 *testNode) { reconcileAll(n2)() },
 		"the target's node has not looked": func(_, _ *testNode) {},
-		"somebody changes the claim as it looks": func(n1, n2 *testNode) {
-			n1.BeforeRequest = conflicting("update claim " + pool.ClaimName("lan", "eth0", virtualMachine("lan", "").Owner))
+		"somebody changes the blocks as it looks": func(n1, n2 *testNode) {
+			n1.BeforeRequest = conflicting("update block lan-0", "update block lan-1", "update block lan-2", "update block lan-3")
 			reconcileAll(n2)()
 			n1.BeforeRequest = nil
 		},
 		"it begins to look at that moment": func(n1, n2 *testNode) {
 			done := false
 			n1.BeforeRequest = func(r string) error {
-				if r == "get claim "+pool.ClaimName("lan", "eth0", virtualMachine("lan", "").Owner) && !done {
+				if strings.HasPrefix(r, "update block") && !done {
 					done = true
 					n1.del(attachment.Key{Network: "pods", ContainerID: "c-u1", IfName: "eth0"})
 					reconcileAll(n1)()
@@ -195,7 +195,7 @@ func TestAMigrationThatFailsAndThenTheEnd(t *testing.T) {
 				t.Fatalf("%s is that of %q", x, n1.holder("lan", x))
 			}
 			c, err := n1.Claim(t.Context(), pool.ClaimName("lan", "eth0", virtualMachine("lan", "").Owner))
-			if err != nil || c.Spec.Address != x || c.Spec.Active.Node != has.Controller.Node || c.Spec.Target != nil {
+			if err != nil || c.Status.Address != x || c.Status.Active.Node != has.Controller.Node {
 				t.Errorf("the claim is %+v, %v", c.Spec, err)
 			}
 		})
@@ -287,7 +287,7 @@ func TestClaimsOfAStoreWhoseTimeIsAhead(t *testing.T) {
 	reconcileAll(n2)()
 	c, err := n1.Claim(t.Context(), pool.ClaimName("lan", "eth0", virtualMachine("lan", "").Owner))
 	n1.noError(err)
-	wantEqual(t, "the claim is that of", c.Spec.Active.Node, "node2")
+	wantEqual(t, "the claim is that of", c.Status.Active.Node, "node2")
 }
 
 // An ADD that claims while the agent compares claims with leases keeps its claim.
@@ -303,9 +303,9 @@ func TestAClaimIsMadeWhileClaimsAreRead(t *testing.T) {
 		}
 		return nil
 	}
-	s.noError(s.withTurn(t.Context(), func(ctx context.Context) error { return s.reconcileClaims(ctx, false) }))
+	s.syncClaims()
 	c, err := s.Claim(t.Context(), pool.ClaimName("lan", "eth0", virtualMachine("lan", "").Owner))
-	if !done || err != nil || c.Spec.Address != x {
+	if !done || err != nil || c.Status.Address != x {
 		t.Errorf("the claim of %s: %+v, %v", x, c.Spec, err)
 	}
 }
@@ -316,15 +316,15 @@ func TestAnOwnersAddressOnADeadNode(t *testing.T) {
 		owner, has, want string
 	}{
 		"the owner":  {"web-0", "nobody", "B.A. node2! me"},
-		"a stranger": {"db-0", "node node2 (declared dead, for another owner)", "A.A. node2!"},
+		"a stranger": {"db-0", "another owner's claim", "A.A. node2!"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newTestNode(t)
 			x := netip.MustParseAddr("10.3.0.4")
 			s.putBlock(1, "A.A. node2!")
 			s.AddClaim(pool.Claim{Metadata: pool.Meta{Name: pool.ClaimName("lan", "eth0", ownerOf("web-0"))}, Spec: pool.ClaimSpec{
-				Pool: "lan", IfName: "eth0", Owner: ownerOf("web-0"), Address: x, Epoch: 1, Active: pool.Place{Party: partyOf("node2")},
-			}})
+				Pool: "lan", IfName: "eth0", Owner: ownerOf("web-0"),
+			}, Status: pool.ClaimStatus{Address: x, Epoch: 1, Active: pool.Place{Party: partyOf("node2")}}})
 			a := pool.Acquisition{Network: "pods", Pool: "lan", IfName: "eth0", Owner: ownerOf(test.owner), Requested: x}
 			_, has, err := s.tryAcquire(t.Context(), a, x)
 			s.noError(err)
@@ -353,9 +353,9 @@ func TestAClaimOfAnAddressThatNobodyHas(t *testing.T) {
 			}
 			claim := pool.ClaimName("lan", "eth0", ownerOf("web-0"))
 			s.AddClaim(pool.Claim{Metadata: pool.Meta{Name: claim}, Spec: pool.ClaimSpec{
-				Pool: "lan", IfName: "eth0", Owner: ownerOf("web-0"), Address: netip.MustParseAddr("10.3.0.4"), Epoch: 1, Active: pool.Place{Party: s.party()},
-			}})
-			s.noError(s.withTurn(t.Context(), func(ctx context.Context) error { return s.reconcileClaims(ctx, false) }))
+				Pool: "lan", IfName: "eth0", Owner: ownerOf("web-0"),
+			}, Status: pool.ClaimStatus{Address: netip.MustParseAddr("10.3.0.4"), Epoch: 1, Active: pool.Place{Party: s.party()}}})
+			s.syncClaims()
 			if _, err := s.Claim(t.Context(), claim); errors.Is(err, pool.ErrNotFound) != test.goes {
 				t.Errorf("the claim: %v", err)
 			}
@@ -363,7 +363,7 @@ func TestAClaimOfAnAddressThatNobodyHas(t *testing.T) {
 	}
 }
 
-// A node that was declared dead comes back. What its owners had there, and no owner has got elsewhere, waits for them here again.
+// A node that was declared dead comes back. What its owners had there, and no owner has got elsewhere, waits for them, on whatever node.
 func TestOwnersOfANodeThatComesBack(t *testing.T) {
 	s := newTestNode(t)
 	s.putBlock(1, "AAAA me")
@@ -374,8 +374,8 @@ func TestOwnersOfANodeThatComesBack(t *testing.T) {
 	s.del(key)
 	for a, owner := range map[netip.Addr]string{x: "web-0", y: "web-1"} {
 		s.AddClaim(pool.Claim{Metadata: pool.Meta{Name: pool.ClaimName("lan", "eth0", ownerOf(owner))}, Spec: pool.ClaimSpec{
-			Pool: "lan", IfName: "eth0", Owner: ownerOf(owner), Address: a, Epoch: 1, Active: pool.Place{Party: s.party()}, Retain: "1h0m0s",
-		}})
+			Pool: "lan", IfName: "eth0", Owner: ownerOf(owner),
+		}, Status: pool.ClaimStatus{Address: a, Epoch: 1, Active: pool.Place{Party: s.party()}, Retain: "1h0m0s"}})
 		s.noError(s.store.MarkClaimed(t.Context(), a, ownerOf(owner)))
 	}
 	s.EditBlock("lan-1", func(b *pool.Block) {
@@ -387,12 +387,38 @@ func TestOwnersOfANodeThatComesBack(t *testing.T) {
 		s.Reconcile(t.Context())
 		s.advance(time.Minute)
 	}
-	wantEqual(t, "it is that of", s.holder("lan", x), "node1")
-	wantEqual(t, "it is", s.leaseState(x), "reserved")
+	wantEqual(t, "it is that of", s.holder("lan", x), "")
+	wantEqual(t, "it is", s.leaseState(x), "free")
+	wantEqual(t, "the block", s.blockText(1), "=B.. node2")
 	wantEqual(t, "what another node has got is that of", s.holder("lan", y), "node2")
 	wantEqual(t, "it is", s.leaseState(y), "free")
 	c, err := s.Claim(t.Context(), pool.ClaimName("lan", "eth0", ownerOf("web-0")))
-	if err != nil || c.Spec.Address != x || c.Spec.Active.Node != "node1" {
+	if err != nil || c.Status.Address != x || c.Status.Active.Node != "node1" {
 		t.Errorf("the claim is %+v, %v", c.Spec, err)
 	}
+}
+
+// A machine has migrated to a node that is drained meanwhile. The node that it comes from dies: the machine keeps its address.
+func TestAMachineOnADrainedNodeKeepsItsAddress(t *testing.T) {
+	n1 := newTestNode(t)
+	n2 := n1.peer("node2")
+	x, _ := n1.mustStartVM(virtualMachine("lan", "u1"), nil)
+	n2.mustStartVM(virtualMachine("lan", "u2", "u1"), reconcileAll(n1))
+	drained := pool.Node{Name: "node2", UID: "uid-node2", Labels: map[string]string{pool.DrainLabel: ""}}
+	n1.AddNode(drained)
+	n2.watches(t.Context(), func(h pool.Handler) { h.NodeChanged(drained) })
+	blocks, err := n1.Blocks(t.Context(), "lan")
+	n1.noError(err)
+	for _, b := range blocks {
+		n1.EditBlock(b.Metadata.Name, func(b *pool.Block) {
+			*b, _ = b.Fence(func(p pool.Party) bool { return p.Node == "node1" }, "proof")
+		})
+	}
+	for range 4 {
+		reconcileAll(n2)()
+		n2.advance(time.Minute)
+	}
+	wantEqual(t, "the address is that of", n1.holder("lan", x), "node2")
+	_, err = n2.openPool(t.Context(), "lan", false)
+	wantError(t, "another ADD", err, "the node is drained")
 }

@@ -132,7 +132,7 @@ func (s *overlapModel) add(n *overlapNode, name string) {
 	all, err := n.store.Allocate(s.Context(), r)
 	if err != nil {
 		s.time = s.time.Add(time.Second)
-		if _, err := n.supplyInTurn(s.Context(), name); err != nil {
+		if _, err := n.supplyInTurn(s.Context(), name, true); err != nil {
 			s.note("%s: no pod of %s: %v", n.name, name, err)
 			return
 		}

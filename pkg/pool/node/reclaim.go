@@ -6,14 +6,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
 // maxRequests is how many nodes are asked at a time.
 const maxRequests = 2
 
-// reclaimFrom takes single addresses: first those that nobody has, then those of fenced nodes. For the rest it asks other nodes.
-func (sc *storeController) reclaimFrom(ctx context.Context, blocks []pool.Block, v view, need int) (err error) {
+// reclaimFrom takes single addresses that nobody has, as many as the reserve lacks. If these are less than ADDs need, it takes those of fenced nodes,
+// and asks other nodes for the rest.
+func (sc *storeController) reclaimFrom(ctx context.Context, blocks []pool.Block, v view, reserve, need int) (err error) {
 	if blocks == nil {
 		if blocks, err = sc.API.Blocks(ctx, v.layout.Name); err != nil {
 			return err
@@ -24,15 +26,16 @@ func (sc *storeController) reclaimFrom(ctx context.Context, blocks []pool.Block,
 		return err
 	}
 	blocks = slices.DeleteFunc(slices.Clone(blocks), func(b pool.Block) bool { return b.Check() != nil || !isBlockOf(v.layout, b) })
-	if need, err = sc.takeSingle(ctx, blocks, s, need, v, pool.Block.FreeOffsets); err != nil || need <= 0 {
+	lacks, err := sc.takeSingle(ctx, blocks, s, reserve, v, pool.Block.FreeOffsets)
+	if need -= reserve - lacks; err != nil || need <= 0 {
 		return err
 	}
 	if need, err = sc.takeFenced(ctx, blocks, s, need, v); err != nil || need <= 0 {
 		return err
 	}
-	for range maxRequests {
-		if need > 0 && err == nil {
-			err = sc.requestFromNext(ctx, blocks, s.me, need)
+	for n := range maxRequests {
+		if err == nil {
+			err = sc.requestFromNext(ctx, blocks, s.me, need, n == 0)
 		}
 	}
 	return err
@@ -62,8 +65,7 @@ func (sc *storeController) take(ctx context.Context, b pool.Block, s state, offs
 	if n == 0 {
 		return 0, nil
 	}
-	next, _ = s.confirm(next)
-	if err := sc.writeBlock(ctx, next); err != nil {
+	if err := sc.write(ctx, next); err != nil {
 		return 0, pool.IgnoreChanged(err)
 	}
 	return n, nil
@@ -80,53 +82,37 @@ func (sc *storeController) takeFenced(ctx context.Context, blocks []pool.Block, 
 	}
 	owned := map[netip.Addr]bool{}
 	for _, c := range claims {
-		owned[c.Spec.Address] = true
+		owned[c.Status.Address] = true
 	}
 	return sc.takeSingle(ctx, blocks, s, need, v, func(b pool.Block) []int {
 		return slices.DeleteFunc(b.FencedOffsets(), func(i int) bool { return owned[b.Address(i)] })
 	})
 }
 
-// requestFromNext asks one more node for addresses: the one that has the most, of those that were not asked.
-func (sc *storeController) requestFromNext(ctx context.Context, blocks []pool.Block, me pool.Party, need int) error {
+// requestFromNext asks one more node for addresses, of those that were not asked: the one that has the most, or any. One that has few can have free ones
+// while pods use all that others have.
+func (sc *storeController) requestFromNext(ctx context.Context, blocks []pool.Block, me pool.Party, need int, largest bool) error {
 	countByStore, blockByStore, asked := map[string]int{}, map[string]pool.Block{}, map[string]bool{}
 	for _, b := range blocks {
-		before, found := sc.requested[b.Metadata.Name]
-		for _, h := range b.Spec.Holders {
-			if found && sc.clock().Sub(before.requestedAt) < pool.AgentLimit {
+		before, found := sc.asks[askKey{block: b.Metadata.Name}]
+		for _, h := range b.Status.Holders {
+			if found && sc.clock().Sub(before.askedAt) < pool.AgentLimit {
 				asked[h.Store] = true
 			}
-			if n := strings.Count(b.Spec.Addresses, h.ID); n > 0 && !h.SameParty(me) && h.Fenced == "" && !b.IsFenced(me) {
+			if n := strings.Count(b.Status.Addresses, h.ID); n > 0 && !h.SameParty(me) && h.Fenced == "" && !b.IsFenced(me) {
 				countByStore[h.Store] += n
 				blockByStore[h.Store] = b
 			}
 		}
 	}
 	best := ""
-	for store, n := range countByStore {
-		if !asked[store] && (best == "" || n > countByStore[best]) {
+	for store, n := range countByStore { // In any order.
+		if !asked[store] && (best == "" || largest && n > countByStore[best]) {
 			best = store
 		}
 	}
 	if best == "" {
 		return nil
 	}
-	b, w := blockByStore[best], pool.Want{Party: me, Count: need}
-	return sc.requestAddresses(ctx, b, addressRequest{block: b.Metadata.Name, want: w})
-}
-
-// requestAddresses notes on the block what the store wants. If somebody else changes the block at the same time, it notes nothing. A request
-// for any addresses begins a new epoch: so the holder sees that the store needs as many once more.
-func (sc *storeController) requestAddresses(ctx context.Context, b pool.Block, a addressRequest) error {
-	if a.want.Count > 0 {
-		b.Spec.Epoch++
-		a.want.Epoch = b.Spec.Epoch
-	}
-	_, err := sc.API.UpdateBlock(ctx, b.Request(a.want))
-	if err != nil {
-		return pool.IgnoreChanged(err)
-	}
-	a.requestedAt = sc.clock()
-	sc.requested[a.key()] = a
-	return nil
+	return sc.request(ctx, blockByStore[best], pool.Want{Party: me, Count: need}, attachment.Owner{})
 }

@@ -3,9 +3,11 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/pkg/printable"
 )
 
 // defaultSettling is how long a controller has seen the API before it takes anything new. If the API has lost something, the nodes that know
@@ -39,7 +41,7 @@ func (nc *Controller) apiReachable() bool {
 	return !nc.reachableSince.IsZero()
 }
 
-// takeMissed says whether the API was away since the last call.
+// takeMissed says whether the API was away, or the labels of the node have changed, since the last call.
 func (nc *Controller) takeMissed() (missed bool) {
 	nc.mu.Lock()
 	defer nc.mu.Unlock()
@@ -61,13 +63,13 @@ func (nc *Controller) apiIdle() bool {
 	return nc.clock().Sub(nc.lastAnswer) > maxSilence/3
 }
 
-// closedReason says why nobody on this node takes anything of the pool, empty if somebody may. A pause is not in it.
-func (nc *Controller) closedReason(p pool.Pool) string {
-	switch r := p.Recovery(); {
+// unsafeReason says why what is taken of the pool now could be another's, empty if it cannot.
+func (nc *Controller) unsafeReason(p pool.Pool) string {
+	switch r := p.Status.Recovery; {
 	case p.Metadata.DeletionTimestamp != "":
 		return "it is being deleted"
 	case r != nil:
-		return "the API has lost what nodes have, and waits for all nodes: " + r.Reason
+		return "the API has lost what nodes have, and waits for all nodes: " + r.Message
 	case nc.lostSequence(p):
 		return "the API has an older state of it than this node has seen"
 	case !nc.settled():
@@ -76,19 +78,23 @@ func (nc *Controller) closedReason(p pool.Pool) string {
 	return ""
 }
 
-// lostSequence says whether this controller has seen a newer status of the pool.
-func (nc *Controller) lostSequence(p pool.Pool) bool {
+// hasNewerSequence says whether this controller has read a newer status of the pool.
+func (nc *Controller) hasNewerSequence(p pool.Pool) bool {
 	nc.mu.Lock()
 	defer nc.mu.Unlock()
-	id := p.Metadata.Name + " " + p.Metadata.UID
-	if p.Status.Sequence < nc.sequence[id] {
-		return true
-	}
-	nc.sequence[id] = p.Status.Sequence
-	return false
+	return p.Status.Sequence < nc.sequence[p.Metadata.Name+" "+p.Metadata.UID]
 }
 
-// acceptSequence takes the status of a recovering pool as the newest one: the API has lost what was newer.
+// lostSequence is hasNewerSequence for a pool that was just read. It notes the status as read.
+func (nc *Controller) lostSequence(p pool.Pool) bool {
+	lost := nc.hasNewerSequence(p)
+	if !lost {
+		nc.acceptSequence(p)
+	}
+	return lost
+}
+
+// acceptSequence notes the status as the newest one. Of a recovering pool the API has lost what was newer.
 func (nc *Controller) acceptSequence(p pool.Pool) {
 	nc.mu.Lock()
 	defer nc.mu.Unlock()
@@ -99,14 +105,28 @@ func (nc *Controller) acceptSequence(p pool.Pool) {
 // returns an error in any case.
 func (sc *storeController) declareLoss(ctx context.Context, name string, lost error) error {
 	sc.Log.Error("the Kubernetes API has lost what this node has: the pool gives nothing new until all nodes have said what they have", "pool", name, "error", lost)
-	return errors.Join(lost, sc.beginRecovery(ctx, name, lost.Error()))
+	return errors.Join(lost, sc.beginRecovery(ctx, name, lost.Error()), sc.assertAgain(ctx, name))
+}
+
+// assertAgain asserts what the store has in a recovery that says that this node has asserted: the backup can be of a time after that.
+func (sc *storeController) assertAgain(ctx context.Context, name string) error {
+	p, err := sc.pool(ctx, name)
+	r := p.Status.Recovery
+	if err != nil || r == nil || !slices.Contains(r.Asserted, sc.Node) {
+		return err
+	}
+	s, err := sc.state(ctx)
+	if err != nil {
+		return err
+	}
+	return sc.assertPool(ctx, name, *r, s)
 }
 
 // beginRecovery begins the pool's recovery.
 func (nc *Controller) beginRecovery(ctx context.Context, name, reason string) error {
-	return nc.updatePool(ctx, name, func(p pool.Pool) (pool.Pool, bool) {
-		r := pool.Recovery{Since: nc.clock().UTC().Format(time.RFC3339), Reason: "node " + nc.Node + ": " + reason}
-		return p.WithRecovery(&r), p.Recovery() == nil
+	return nc.updatePool(ctx, name, nc.API.UpdatePoolStatus, func(p pool.Pool) (pool.Pool, bool) {
+		r := pool.Recovery{Message: printable.Shorten("node "+nc.Node+": "+reason, pool.MaxMessage), Nodes: []string{nc.Node}}
+		return p.WithRecovery(&r), p.Status.Recovery == nil
 	})
 }
 
@@ -118,14 +138,20 @@ func (nc *Controller) recoverPools(ctx context.Context) error {
 	}
 	var errs []error
 	for _, p := range pools {
-		_, _ = nc.cacheLayout(p) // Whoever needs a pool with a wrong spec reports it.
-		if p.Recovery() == nil && nc.lostSequence(p) {
-			errs = append(errs, nc.beginRecovery(ctx, p.Metadata.Name, "it has seen a newer status of the pool"))
-		}
-		if r := p.Recovery(); r != nil {
-			errs = append(errs, nc.recoverPool(ctx, p.Metadata.Name, *r))
-			nc.acceptSequence(p)
-		}
+		errs = append(errs, nc.recoverRead(ctx, p))
 	}
 	return errors.Join(errs...)
+}
+
+// recoverRead is recoverPools for a pool that was just read.
+func (nc *Controller) recoverRead(ctx context.Context, p pool.Pool) error {
+	_, _ = nc.cacheLayout(p) // Whoever needs a pool with a wrong spec reports it.
+	if r := p.Status.Recovery; r != nil {
+		nc.acceptSequence(p)
+		return nc.recoverPool(ctx, p.Metadata.Name, *r)
+	}
+	if nc.lostSequence(p) {
+		return nc.beginRecovery(ctx, p.Metadata.Name, "it has seen a newer status of the pool")
+	}
+	return nil
 }

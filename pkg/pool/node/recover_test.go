@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,7 +9,7 @@ import (
 	"github.com/relink-cni/relink/pkg/pool"
 )
 
-// While a pool recovers, each node writes what it has into the blocks again, and its name into the annotation.
+// While a pool recovers, each node writes what it has into the blocks again, and its name into the recovery.
 func TestRecover(t *testing.T) {
 	for name, test := range map[string]struct {
 		has string
@@ -37,7 +38,9 @@ func TestRecover(t *testing.T) {
 			if test.now != "" {
 				s.putBlock(1, test.now)
 			}
-			s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Reason: "a loss", Asserted: []string{"node2"}}) })
+			s.EditPool("lan", func(p *pool.Pool) {
+				*p = p.WithRecovery(&pool.Recovery{Message: "a loss", Asserted: []string{"node2"}})
+			})
 			s.noError(s.recoverPools(t.Context()))
 			wantEqual(t, "the block", s.blockText(1), test.want)
 			wantEqual(t, "the store", s.grant(1), test.store)
@@ -46,7 +49,7 @@ func TestRecover(t *testing.T) {
 			}
 			p, err := s.Pool(t.Context(), "lan")
 			s.noError(err)
-			wantEqual(t, "who has asserted", fmt.Sprint(p.Recovery().Asserted), "[node2 node1]")
+			wantEqual(t, "who has asserted", fmt.Sprint(p.Status.Recovery.Asserted), "[node2 node1]")
 			before := len(s.Requests())
 			s.noError(s.recoverPools(t.Context()))
 			wantEqual(t, "once more", fmt.Sprint(s.changes(before)), "[]")
@@ -72,16 +75,16 @@ func TestAnOlderStatusIsALoss(t *testing.T) {
 	wantEqual(t, "after the recovery", s.recoveryReason(), "")
 }
 
-// Others change the annotation at the same time.
+// Others change the recovery at the same time.
 func TestAssertingAtTheSameTime(t *testing.T) {
 	s := newTestNode(t)
-	s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Reason: "a loss"}) })
+	s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Message: "a loss"}) })
 	again := 2
 	s.BeforeRequest = func(r string) error {
-		if r == "update pool lan" && again > 0 {
+		if r == "update status of pool lan" && again > 0 {
 			again--
 			s.EditPool("lan", func(p *pool.Pool) {
-				next, _ := p.Recovery().WithAsserted(fmt.Sprint("other", again))
+				next, _ := p.Status.Recovery.WithAsserted(fmt.Sprint("other", again))
 				*p = p.WithRecovery(&next)
 			})
 		}
@@ -90,7 +93,7 @@ func TestAssertingAtTheSameTime(t *testing.T) {
 	s.noError(s.recoverPools(t.Context()))
 	p, err := s.Pool(t.Context(), "lan")
 	s.noError(err)
-	wantEqual(t, "who has asserted", fmt.Sprint(p.Recovery().Asserted), "[other1 other0 node1]")
+	wantEqual(t, "who has asserted", fmt.Sprint(p.Status.Recovery.Asserted), "[other1 other0 node1]")
 }
 
 // A person has removed the pool's finalizer, and has made another pool of the same name. What this node has of the old one is no part
@@ -134,18 +137,31 @@ func TestRecoverOfAnotherPool(t *testing.T) {
 			if p, err = s.Pool(t.Context(), "lan"); err != nil {
 				t.Fatal(err)
 			}
-			if r := p.Recovery(); r == nil || fmt.Sprint(r.Asserted) != "[node1]" {
+			if r := p.Status.Recovery; r == nil || fmt.Sprint(r.Asserted) != "[node1]" {
 				t.Errorf("it has asserted: %v", r.Asserted)
 			}
 			if l, err := s.store.Get(t.Context(), held); err != nil || len(l.Holders) != 1 {
 				t.Errorf("the pod has %+v, %v", l, err)
 			}
 			if test.now != "" {
-				if b, err := s.Block(t.Context(), "lan-1"); err != nil || len(b.Spec.Holders) != 1 || b.Spec.Holders[0].Node != "node2" {
+				if b, err := s.Block(t.Context(), "lan-1"); err != nil || len(b.Status.Holders) != 1 || b.Status.Holders[0].Node != "node2" {
 					t.Errorf("the block of the new pool is %+v, %v", b.Spec, err)
 				}
 			}
 		})
+	}
+}
+
+// While a pool recovers, nobody knows which address an owner has: its pod waits.
+func TestOwnersWaitForARecovery(t *testing.T) {
+	s := newTestNode(t)
+	s.Reconcile(t.Context())
+	a := pool.Acquisition{Network: "pods", Pool: "lan", IfName: "eth0", Owner: ownerOf("web-0")}
+	_, err := s.Acquire(t.Context(), a)
+	s.noError(err)
+	s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Message: "a loss"}) })
+	if _, err := s.Acquire(t.Context(), a); !errors.Is(err, pool.ErrUnavailable) || !strings.Contains(err.Error(), "the pool lan recovers, and which addresses owners have is known after that: a loss") {
+		t.Error(err)
 	}
 }
 
@@ -157,7 +173,7 @@ func TestRecoveryWhileADeclaredDeadNodeLives(t *testing.T) {
 	_, key := s.add("")
 	s.declareDead("lan-1")
 	s.Reconcile(t.Context())
-	s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Reason: "a loss"}) })
+	s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Message: "a loss"}) })
 	s.noError(s.recoverPools(t.Context()))
 	wantEqual(t, "after the recovery", s.blockText(1), "AA.. me!")
 	s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(nil) })
@@ -177,13 +193,13 @@ func TestRecoveryWithAFenceThatIsOver(t *testing.T) {
 	_, one := s.add("")
 	_, two := s.add("")
 	s.EditBlock("lan-1", func(b *pool.Block) {
-		b.Spec.Addresses, b.Spec.Holders[0].Fenced, b.Spec.Epoch = "A...", "proof", b.Spec.Epoch-1
+		b.Status.Addresses, b.Status.Holders[0].Fenced, b.Status.Epoch = "A...", "proof", b.Status.Epoch-1
 	})
-	s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Reason: "a loss"}) })
+	s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Message: "a loss"}) })
 	asserted := func() string {
 		p, err := s.Pool(t.Context(), "lan")
 		s.noError(err)
-		return fmt.Sprint(p.Recovery().Asserted)
+		return fmt.Sprint(p.Status.Recovery.Asserted)
 	}
 	wantError(t, "recover", s.recoverPools(t.Context()), "has as nobody's 10.3.0.5: delete the pods here that have them")
 	s.Reconcile(t.Context())
@@ -218,7 +234,7 @@ func TestRecoveryToATimeBeforeAFence(t *testing.T) {
 			s.putBlock(1, "AA.. me")
 			s.adoptBlocks(1)
 			_, key := s.add("")
-			s.EditBlock("lan-1", func(b *pool.Block) { b.Spec.Epoch = 20 })
+			s.EditBlock("lan-1", func(b *pool.Block) { b.Status.Epoch = 20 })
 			s.declareDead("lan-1")
 			s.Reconcile(t.Context())
 			wantEqual(t, "the store", s.grant(1), "....")
@@ -228,11 +244,13 @@ func TestRecoveryToATimeBeforeAFence(t *testing.T) {
 				s.putBlock(1, test.now)
 				s.EditBlock("lan-1", func(b *pool.Block) { b.Metadata.UID = uid })
 			}
-			s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Reason: "a loss", Asserted: []string{"node2"}}) })
+			s.EditPool("lan", func(p *pool.Pool) {
+				*p = p.WithRecovery(&pool.Recovery{Message: "a loss", Asserted: []string{"node2"}})
+			})
 			asserted := func() string {
 				p, err := s.Pool(t.Context(), "lan")
 				s.noError(err)
-				return fmt.Sprint(p.Recovery().Asserted)
+				return fmt.Sprint(p.Status.Recovery.Asserted)
 			}
 			if test.waits {
 				wantError(t, "recover", s.recoverPools(t.Context()), "delete the pods here that have them")
@@ -255,4 +273,23 @@ func (s *testNode) blockUID(block string) string {
 	b, err := s.Block(s.t.Context(), block)
 	s.noError(err)
 	return b.Metadata.UID
+}
+
+// The backup has a recovery in which this node has asserted. What the API has lost since then, the node asserts again: nobody waits for it.
+func TestAssertedBeforeTheBackup(t *testing.T) {
+	for name, older := range map[string]string{"a block": "A...", "all of it": ""} {
+		s := newTestNode(t)
+		s.putBlock(1, "AAAA me")
+		s.adoptBlocks(1)
+		b, err := s.Block(t.Context(), "lan-1")
+		s.noError(err)
+		if older == "" {
+			s.noError(s.DeleteBlock(t.Context(), b))
+		} else {
+			s.EditBlock("lan-1", func(b *pool.Block) { b.Status.Addresses, b.Status.Epoch, b.Status.Holders[0].Epoch = older, 5, 5 })
+		}
+		s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Message: "old", Asserted: []string{"node1"}}) })
+		s.Reconcile(t.Context())
+		wantEqual(t, name, s.blockText(1), "AAAA me")
+	}
 }

@@ -18,8 +18,12 @@ func (nc *Controller) Refill(ctx context.Context, d pool.Demand) error {
 		if err := sc.store.SetPools(ctx, d.Pools); err != nil {
 			return err
 		}
-		for _, name := range d.Pools {
-			if err := sc.supplyAddress(ctx, name); err != nil {
+		names, err := sc.choose(ctx, d.Pools)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := sc.supplyAddress(ctx, name, d.Probes); err != nil {
 				return err
 			}
 		}
@@ -27,22 +31,26 @@ func (nc *Controller) Refill(ctx context.Context, d pool.Demand) error {
 	})
 }
 
-// fill takes what the store lacks of the pool, whole blocks first. need is how many addresses ADDs wait for: only for these it asks other
-// nodes.
+// fill takes what the store lacks of the pool: whole blocks, and then single addresses, until half a block is free. need is how many addresses ADDs
+// wait for: only for these it takes what a dead node had, and asks other nodes. A store without a free address looks again soon.
 func (sc *storeController) fill(ctx context.Context, name string, need int) error {
-	if need == 0 && sc.clock().Sub(sc.exhaustedAt[name]) < sc.Surplus {
-		return nil
-	}
-	v, err := sc.openPool(ctx, name)
-	if err != nil {
-		return err
-	}
 	s, err := sc.state(ctx)
 	if err != nil {
 		return err
 	}
 	st := s.poolState(name)
-	lacks := max(pool.Target(v.layout.BlockSize, st.Used+need)-grantedCount(st), need-freeCount(st))
+	pause := sc.Surplus
+	if freeCount(st, pool.GrantedChars) == 0 {
+		pause = min(pause, balanceInterval)
+	}
+	if need == 0 && sc.clock().Sub(sc.exhaustedAt[name]) < pause {
+		return nil
+	}
+	v, err := sc.openPool(ctx, name, false)
+	if err != nil {
+		return err
+	}
+	lacks := max(pool.Target(v.layout.BlockSize, st.Used+need)-grantedCount(st), need-freeCount(st, pool.GrantedChars))
 	search := search{view: v, tried: map[int64]bool{}}
 	for lacks > 0 {
 		n, err := sc.takeBlock(ctx, &search)
@@ -58,20 +66,23 @@ func (sc *storeController) fill(ctx context.Context, name string, need int) erro
 	if s, err = sc.state(ctx); err != nil {
 		return err
 	}
-	if need -= freeCount(s.poolState(name)); need <= 0 {
+	free := freeCount(s.poolState(name), pool.GrantedChars)
+	reserve := max(need, min(v.layout.BlockSize/2, lacks))
+	if reserve <= free {
 		return nil
 	}
-	return sc.reclaimFrom(ctx, search.blocks, v, need)
+	return sc.reclaimFrom(ctx, search.blocks, v, reserve-free, need-free)
 }
 
-// openPool reads the pool, and makes sure that this node may take of it.
-func (sc *storeController) openPool(ctx context.Context, name string) (view, error) {
+// openPool reads the pool, and makes sure that this node may take of it. held says that a pod here has the address already: it may have it of a pool
+// that is for other nodes, too.
+func (sc *storeController) openPool(ctx context.Context, name string, held bool) (view, error) {
 	v, err := sc.readView(ctx, name)
 	if err != nil {
 		return v, err
 	}
-	if reason := v.closedReason(false); reason != "" {
-		return v, closedError(name, reason)
+	if reason := v.closedReason(false); reason != "" && (!held || reason != v.mismatch) {
+		return v, v.closedError(reason)
 	}
 	if len(sc.fenced) > 0 {
 		if err := sc.checkNotDead(ctx); err != nil {
@@ -81,8 +92,12 @@ func (sc *storeController) openPool(ctx context.Context, name string) (view, err
 	return v, sc.ensureFinalizer(ctx, v.Pool)
 }
 
-func closedError(name, reason string) error {
-	return fmt.Errorf("the pool %s gives nothing new: %s", name, reason)
+// closedError is the error for the reason. A pool that is not for this node is a mistake in the configuration, or in the labels.
+func (v view) closedError(reason string) error {
+	if reason == v.mismatch {
+		return fmt.Errorf("%w: the pool %s %s: correct ipam.pool, spec.nodeSelector or the labels of the node", pool.ErrUnknown, v.layout.Name, reason)
+	}
+	return fmt.Errorf("the pool %s gives nothing new: %s", v.layout.Name, reason)
 }
 
 // ensureFinalizer makes sure that the pool stays as long as somebody has addresses of it.
@@ -90,7 +105,7 @@ func (nc *Controller) ensureFinalizer(ctx context.Context, p pool.Pool) error {
 	if p.HasFinalizer() {
 		return nil
 	}
-	return nc.updatePool(ctx, p.Metadata.Name, func(p pool.Pool) (pool.Pool, bool) {
+	return nc.updatePool(ctx, p.Metadata.Name, nc.API.UpdatePool, func(p pool.Pool) (pool.Pool, bool) {
 		missing := !p.HasFinalizer()
 		p.Metadata.Finalizers = append(slices.Clone(p.Metadata.Finalizers), pool.Finalizer)
 		return p, missing
@@ -148,9 +163,9 @@ func (sc *storeController) createCheckedBlock(ctx context.Context, v view, b poo
 		return 0, errors.Join(fmt.Errorf("the pool %s has changed: %s", v.layout.Name, reason), sc.API.DeleteBlock(ctx, stored))
 	}
 	sc.comparedUID = stored.Metadata.UID
-	_, g, err := sc.adopt(ctx, stored)
-	if err == nil {
-		sc.handledVersions[stored.Metadata.Name] = stored.Metadata.ResourceVersion
+	if _, err := sc.reconcile(ctx, stored, 0); err != nil {
+		return 0, err
 	}
-	return g.Granted(), err
+	s, err = sc.state(ctx)
+	return s.grant(b.Spec.Pool, b.Spec.Index).Granted(), err
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/failpoint"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
@@ -32,35 +34,19 @@ type storeController struct {
 	exhaustedAt map[string]time.Time
 	// filledAt is when somebody last looked for addresses of the pool.
 	filledAt map[string]time.Time
-	// requestedBlocks are blocks of which other parties want something.
-	requestedBlocks map[string]pool.BlockSpec
-	// handedOver counts the addresses of other blocks that a party has got since it asked.
-	handedOver map[handOverKey]int
-	// requested is what the store has asked for.
-	requested map[string]addressRequest
-	// fenced are blocks from which this node was fenced, and of which pods still have addresses.
-	fenced map[string]pool.BlockSpec
+	// asks is what the store has asked for.
+	asks map[askKey]ask
+	// unmet are those who ask on a block for what this store cannot spare now, by the block's name. fenced are blocks from which this node was
+	// fenced. Both change with the store's leases, and nobody else tells when.
+	unmet  map[string][]demand
+	fenced map[string]bool
+	// seenSince is since when another party has asked without a change. passed counts the addresses of other blocks that it has got meanwhile.
+	seenSince map[wantKey]time.Time
+	passed    map[wantKey]int
 	// handledVersions is the version of each block that this store has written, or in which it has answered all requests.
 	handledVersions map[string]string
 	// comparedUID is the UID of the block that this store has made last, and compared with the other pools since.
 	comparedUID string
-}
-
-// addressRequest is what the store has asked for on a block.
-type addressRequest struct {
-	block string
-	want  pool.Want
-	// owner is who gets the address, nobody for any address.
-	owner       attachment.Owner
-	requestedAt time.Time
-}
-
-// key is the key of storeController.requested.
-func (a addressRequest) key() string {
-	if !a.want.Address.IsValid() {
-		return a.block
-	}
-	return a.block + " " + a.want.Address.String()
 }
 
 // takeTurn waits for the turn. release gives it back.
@@ -95,6 +81,7 @@ func (sc *storeController) state(ctx context.Context) (state, error) {
 			return state{}, err
 		}
 	}
+	sc.noteGranted(g)
 	return state{g, pool.Party{Node: sc.Node, NodeUID: uid, Network: sc.network, Store: g.ID}}, nil
 }
 
@@ -117,31 +104,10 @@ func (sc *storeController) readyState(ctx context.Context, name string) (state, 
 }
 
 // poolState returns what the store has of the pool.
-func (s state) poolState(name string) lease.PoolState {
-	for _, p := range s.Pools {
-		if p.Name == name {
-			return p
-		}
-	}
-	return lease.PoolState{Name: name}
-}
-
-// confirm notes in the block that this store still has its part in this boot. A store does so in each block until it is confirmed.
-func (s state) confirm(b pool.Block) (_ pool.Block, changed bool) {
-	if s.Confirmed {
-		return b, false
-	}
-	return b.Confirm(s.me, s.Boot)
-}
+func (s state) poolState(name string) lease.PoolState { return s.PoolState(name) }
 
 // grant returns the store's part of the block, the zero Grant for none.
-func (s state) grant(name string, index int64) pool.Grant {
-	p := s.poolState(name)
-	if i := slices.IndexFunc(p.Grants, func(g pool.Grant) bool { return g.Index == index }); i >= 0 {
-		return p.Grants[i]
-	}
-	return pool.Grant{Pool: name, Index: index}
-}
+func (s state) grant(name string, index int64) pool.Grant { return s.PoolState(name).Grant(index) }
 
 // grantedCount is how many addresses of the pool the store may give.
 func grantedCount(p lease.PoolState) (n int) {
@@ -151,105 +117,177 @@ func grantedCount(p lease.PoolState) (n int) {
 	return n
 }
 
-// reconcileBlock reads the block, and brings the store and the API together.
+// reconcileBlock reads the block, and brings the store and the API together. What others ask for on it can be free in other blocks: they get it
+// there.
 func (sc *storeController) reconcileBlock(ctx context.Context, name string, index int64) error {
+	if err := sc.reconcileOne(ctx, name, index, 0); err != nil {
+		return err
+	}
+	return sc.passOn(ctx, name)
+}
+
+// reconcileOne is reconcileBlock for this block only. surplus is how many of its addresses the node has too much.
+func (sc *storeController) reconcileOne(ctx context.Context, name string, index int64, surplus int) error {
 	return retry("AddressBlock "+pool.BlockName(name, index), func() error {
 		b, err := sc.API.Block(ctx, pool.BlockName(name, index))
 		if errors.Is(err, pool.ErrNotFound) {
 			return sc.adoptDeletion(ctx, name, index)
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			_, err = sc.reconcile(ctx, b, surplus)
 		}
-		return sc.reconcileRead(ctx, b)
+		return err
 	})
 }
 
-// reconcileRead brings the store and a block together that was just read. The error matches pool.ErrConflict or pool.ErrNotFound if
-// the block must be read again.
-func (sc *storeController) reconcileRead(ctx context.Context, b pool.Block) error {
-	s, err := sc.state(ctx)
-	if err != nil {
-		return err
+// reconcile does with a block that was just read, or that the API has just stored, what pool.Reconcile says, until there is nothing more to do. It
+// returns the block as it is then. If the store has more than the API knows, reconcile declares the loss, and the grant stays. The error matches
+// pool.ErrConflict or pool.ErrNotFound if the block must be read again.
+func (sc *storeController) reconcile(ctx context.Context, b pool.Block, surplus int) (pool.Block, error) {
+	for range maxTries {
+		elsewhere := sc.elsewhere(b.Spec.Pool, b.Metadata.Name)
+		o, err := sc.reconcileStore(ctx, b, elsewhere, surplus)
+		switch {
+		case err != nil:
+			return b, err
+		case !o.Write:
+			return b, nil
+		case o.Delete:
+			failpoint.Here("before a block is deleted")
+			if err := sc.API.DeleteBlock(ctx, b); err != nil {
+				return b, err
+			}
+			failpoint.Here("block deleted")
+			return pool.Block{}, sc.adoptDeletion(ctx, b.Spec.Pool, b.Spec.Index)
+		}
+		failpoint.Here("before a block is written")
+		stored, err := sc.API.UpdateBlock(ctx, o.Block)
+		if err != nil {
+			return b, err
+		}
+		failpoint.Here("block written")
+		for i, n := range o.Passed {
+			sc.passed[elsewhere[i].key] += n
+		}
+		b, surplus = stored, 0
 	}
-	if !sc.concerns(s, b) {
-		delete(sc.fenced, b.Metadata.Name)
-		delete(sc.requestedBlocks, b.Metadata.Name)
-		return nil
-	}
-	s, g, err := sc.adopt(ctx, b)
-	if err != nil {
-		return err
-	}
-	if h, found := b.Holder(s.me); found && h.Fenced != "" {
-		return sc.unfence(ctx, b, s)
-	}
-	delete(sc.fenced, b.Metadata.Name)
-	b, updated := s.confirm(b)
-	if g, err = sc.handOver(ctx, b, s, g); err != nil {
-		return err
-	}
-	next, changed, remove := g.ReleaseMarked(b, s.me)
-	switch {
-	case !changed && !updated:
-		sc.handledVersions[b.Metadata.Name] = b.Metadata.ResourceVersion
-		return nil
-	case remove:
-		return sc.deleteBlock(ctx, b)
-	}
-	return sc.writeBlock(ctx, next)
+	return b, fmt.Errorf("AddressBlock %s is never done", b.Metadata.Name)
 }
 
-// writeBlock asks the API to change the block, and adopts what the API has made of it.
-func (sc *storeController) writeBlock(ctx context.Context, b pool.Block) error {
+// write asks the API to change the block, and reconciles what the API has made of it.
+func (sc *storeController) write(ctx context.Context, b pool.Block) error {
 	failpoint.Here("before a block is written")
 	stored, err := sc.API.UpdateBlock(ctx, b)
-	if err != nil {
-		return err
-	}
-	failpoint.Here("block written")
-	s, _, err := sc.adopt(ctx, stored)
-	if err == nil && !slices.ContainsFunc(stored.Spec.Want, func(w pool.Want) bool { return !w.SameParty(s.me) }) {
-		sc.handledVersions[stored.Metadata.Name] = stored.Metadata.ResourceVersion
+	if err == nil {
+		failpoint.Here("block written")
+		_, err = sc.reconcile(ctx, stored, 0)
 	}
 	return err
 }
 
-// deleteBlock deletes a block of which nobody has anything.
-func (sc *storeController) deleteBlock(ctx context.Context, b pool.Block) error {
-	failpoint.Here("before a block is deleted")
-	if err := sc.API.DeleteBlock(ctx, b); err != nil {
-		return err
-	}
-	failpoint.Here("block deleted")
-	return sc.adoptDeletion(ctx, b.Spec.Pool, b.Spec.Index)
-}
-
-// adopt brings the grant in the store to what the API has just answered. If the store has more than the API knows, adopt declares the loss,
-// and the grant stays.
-func (sc *storeController) adopt(ctx context.Context, b pool.Block) (state, pool.Grant, error) {
+// reconcileStore stores what follows from the block, and returns what is to be written.
+func (sc *storeController) reconcileStore(ctx context.Context, b pool.Block, elsewhere []demand, surplus int) (o pool.Outcome, err error) {
 	s, err := sc.state(ctx)
 	if err != nil {
-		return s, pool.Grant{}, err
+		return o, err
 	}
+	if !sc.concerns(s, b) {
+		sc.forget(b.Metadata.Name)
+		return o, nil
+	}
+	delete(sc.unmet, b.Metadata.Name)
 	before := s.grant(b.Spec.Pool, b.Spec.Index)
-	if err := sc.checkBlock(ctx, b, before); err != nil {
-		return s, pool.Grant{}, err
+	if err := errors.Join(sc.checkBlock(ctx, b, before), sc.checkOverlap(ctx, b, before, s.me)); err != nil {
+		return o, err
 	}
-	if err := sc.checkOverlap(ctx, b, before, s.me); err != nil {
-		return s, pool.Grant{}, err
+	layout, err := sc.layout(ctx, b.Spec.Pool)
+	if err != nil {
+		return o, err
 	}
-	g, lost, err := before.Adopt(b, s.me)
-	if h, found := b.Holder(s.me); len(lost) > 0 && (!found || h.Fenced == "") {
-		err = fmt.Errorf("AddressBlock %s: %w: this node has %d addresses that are not its own there", g.Name(), pool.ErrStale, len(lost))
+	local, err := sc.local(ctx, b, s)
+	if err != nil {
+		return o, err
+	}
+	local.Surplus = surplus
+	for _, d := range elsewhere {
+		local.Elsewhere = append(local.Elsewhere, d.Want)
+	}
+	o, err = sc.store.Reconcile(ctx, layout, b.Spec.Index, func(p lease.PoolState) (pool.Outcome, error) {
+		local.Uses, local.Excluded = p.Uses(), p.Layout.Excluded
+		local.Spare = freeCount(p, pool.GrantedChars) - sc.waitingCount(p.Name)
+		local.Waits = func(w pool.Want) bool { return sc.waits(p, askKey{b.Metadata.Name, w.Address}) }
+		return pool.Reconcile(b, p.Grant(b.Spec.Index), local)
+	})
+	if errors.Is(err, pool.ErrStale) || errors.Is(err, pool.ErrReplaced) {
+		return o, sc.declareLoss(ctx, b.Spec.Pool, err)
 	}
 	if err != nil {
-		return s, before, sc.declareLoss(ctx, b.Spec.Pool, err)
+		return o, err
 	}
-	return s, g, sc.storeGrant(ctx, before, g)
+	return o, sc.noteOutcome(ctx, b, before, o, s.me)
 }
 
-// adoptDeletion is adopt for a block that the API itself does not have.
+// noteOutcome notes what is left to do with a block.
+func (sc *storeController) noteOutcome(ctx context.Context, b pool.Block, before pool.Grant, o pool.Outcome, me pool.Party) (err error) {
+	name := b.Metadata.Name
+	if o.Grant.Granted() > before.Granted() {
+		sc.notifyWaiting()
+	}
+	delete(sc.unmet, name)
+	for _, w := range o.Unmet {
+		sc.unmet[name] = append(sc.unmet[name], demand{w, wantKeyOf(b, w)})
+	}
+	switch fenced := b.IsFenced(me); {
+	case !fenced || o.Write:
+		delete(sc.fenced, name)
+	case !sc.fenced[name]:
+		sc.fenced[name] = true
+		if h, _ := b.Holder(me); len(o.Fenced) > 0 {
+			sc.Log.Warn("this node was declared dead, and pods still have addresses that others may have by now", "block", name, "addresses", joined(o.Fenced), "why", h.Fenced)
+		}
+	}
+	if !o.Write {
+		sc.handledVersions[name] = b.Metadata.ResourceVersion
+	}
+	for _, w := range o.Disowned {
+		err = errors.Join(err, sc.dropClaim(ctx, b.Spec.Pool, w, me))
+	}
+	return err
+}
+
+// local is what this node knows of itself when it looks at the block, without its leases.
+func (sc *storeController) local(ctx context.Context, b pool.Block, s state) (pool.Local, error) {
+	l := pool.Local{Me: s.me, Boot: s.Boot, Confirmed: s.Confirmed, Expired: sc.expired(ctx, b)}
+	fenced := b.IsFenced(s.me)
+	switch {
+	case !fenced && sc.node().LeaveReason() == "", fenced && len(heldAddresses(s.poolState(b.Spec.Pool), b.Span())) > 0:
+		return l, nil
+	case fenced:
+		if err := sc.checkNotDead(ctx); err != nil {
+			sc.fenced[b.Metadata.Name] = true
+			return l, err // It would be fenced from all that it takes.
+		}
+	}
+	claims, err := sc.API.Claims(ctx, b.Spec.Pool)
+	for _, c := range claims {
+		if b.Offset(c.Status.Address) >= 0 {
+			l.Claimed = append(l.Claimed, c.Status.Address)
+		}
+	}
+	l.Leaves, l.MayLeave = !fenced, fenced
+	return l, err
+}
+
+// forget drops what is known of a block that does not concern the store any more.
+func (sc *storeController) forget(block string) {
+	delete(sc.handledVersions, block)
+	delete(sc.fenced, block)
+	delete(sc.unmet, block)
+	maps.DeleteFunc(sc.seenSince, func(k wantKey, _ time.Time) bool { return k.block == block })
+	maps.DeleteFunc(sc.passed, func(k wantKey, _ int) bool { return k.block == block })
+}
+
+// adoptDeletion is reconcile for a block that the API itself does not have.
 func (sc *storeController) adoptDeletion(ctx context.Context, name string, index int64) error {
 	s, err := sc.state(ctx)
 	if err != nil {
@@ -260,8 +298,7 @@ func (sc *storeController) adoptDeletion(ctx context.Context, name string, index
 	if len(lost) > 0 {
 		return sc.declareLoss(ctx, name, fmt.Errorf("AddressBlock %s: %w: it does not exist, and this node has %d addresses of it", g.Name(), pool.ErrStale, len(lost)))
 	}
-	delete(sc.handledVersions, g.Name())
-	delete(sc.fenced, g.Name())
+	sc.forget(g.Name())
 	return sc.storeGrant(ctx, before, g)
 }
 
@@ -291,4 +328,24 @@ func (sc *storeController) notifyWaiting() {
 	defer sc.mu.Unlock()
 	close(sc.arrivals)
 	sc.arrivals = make(chan struct{})
+}
+
+// heldAddresses returns the addresses of the span that pods have here.
+func heldAddresses(p lease.PoolState, span pool.Span) (addresses []netip.Addr) {
+	for a, l := range p.Leased {
+		if span.Contains(a) && l.State == lease.Held {
+			addresses = append(addresses, a)
+		}
+	}
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	return addresses
+}
+
+// joined is the addresses as people read them.
+func joined(addresses []netip.Addr) string {
+	var texts []string
+	for _, a := range addresses {
+		texts = append(texts, a.String())
+	}
+	return strings.Join(texts, " ")
 }

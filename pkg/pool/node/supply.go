@@ -15,13 +15,13 @@ import (
 // answerTimeout is how long a node that was asked for addresses has for its answer, before the next one is asked.
 const answerTimeout = 200 * time.Millisecond
 
-// supplyAddress returns when the store has an address of the pool to give.
-func (sc *storeController) supplyAddress(ctx context.Context, name string) error {
+// supplyAddress returns when the store has an address of the pool to give. Without probes, this is none that needs one.
+func (sc *storeController) supplyAddress(ctx context.Context, name string, probes bool) error {
 	sc.addWaiting(name, 1)
 	defer sc.addWaiting(name, -1)
 	enough := false
 	err := sc.await(ctx, func() (_ bool, err error) {
-		enough, err = sc.trySupply(ctx, name)
+		enough, err = sc.trySupply(ctx, name, probes)
 		return enough, err
 	})
 	if !enough && ctx.Err() != nil {
@@ -53,7 +53,7 @@ const detachedLimit = 30 * time.Second
 
 // trySupply makes one try, as the only one for this store. If the ADD does not wait any more, the try goes on: the next ADD needs
 // what it brings, and a busy API would have worked in vain.
-func (sc *storeController) trySupply(ctx context.Context, name string) (enough bool, err error) {
+func (sc *storeController) trySupply(ctx context.Context, name string, probes bool) (enough bool, err error) {
 	release, err := sc.takeTurn(ctx)
 	if err != nil {
 		return false, err
@@ -66,7 +66,7 @@ func (sc *storeController) trySupply(ctx context.Context, name string) (enough b
 		defer release()
 		ctx, cancel := sc.detach(ctx)
 		defer cancel()
-		success, failure = sc.supplyInTurn(ctx, name)
+		success, failure = sc.supplyInTurn(ctx, name, probes)
 	}()
 	select {
 	case <-ended:
@@ -99,28 +99,44 @@ func (nc *Controller) stopBackground() {
 }
 
 // supplyInTurn is trySupply for the holder of the turn.
-func (sc *storeController) supplyInTurn(ctx context.Context, name string) (enough bool, err error) {
+func (sc *storeController) supplyInTurn(ctx context.Context, name string, probes bool) (enough bool, err error) {
 	s, err := sc.readyState(ctx, name)
 	if err != nil {
 		return false, err
 	}
-	if freeCount(s.poolState(name)) > 0 {
+	unusable := 0
+	if !probes {
+		unusable = freeCount(s.poolState(name), string(pool.GrantedUnproven))
+	}
+	if freeCount(s.poolState(name), pool.GrantedChars) > unusable {
 		return true, nil
 	}
 	if sc.clock().Sub(sc.filledAt[name]) < answerTimeout/2 {
 		return false, nil // Another ADD has just looked for all that wait.
 	}
 	// The ADD that began this can have given up by now. It comes again, and needs an address then.
-	err = sc.fill(ctx, name, max(sc.waitingCount(name), 1))
+	err = sc.fill(ctx, name, unusable+max(sc.waitingCount(name), 1))
 	if sc.filledAt[name] = sc.clock(); err != nil {
 		return false, err
 	}
 	s, err = sc.state(ctx)
-	return err == nil && freeCount(s.poolState(name)) > 0, err
+	return err == nil && freeCount(s.poolState(name), pool.GrantedChars) > unusable, err
 }
 
-// freeCount is how many addresses of the pool the store can give now.
-func freeCount(p lease.PoolState) int { return grantedCount(p) - p.Used }
+// freeCount is how many addresses of the pool with one of the characters in their grants the store can give now.
+func freeCount(p lease.PoolState, chars string) (n int) {
+	for _, g := range p.Grants {
+		n += p.Free(g, chars)
+	}
+	return n
+}
+
+// waitingCount is how many ADDs of this node wait for an address of the pool.
+func (sc *storeController) waitingCount(name string) int {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	return sc.waiting[name]
+}
 
 // addWaiting notes that n more ADDs wait for the pool.
 func (sc *storeController) addWaiting(name string, n int) {

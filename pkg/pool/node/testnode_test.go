@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -75,6 +76,38 @@ func (s *testNode) reboot() {
 	s.restart(s.Dir)
 }
 
+// changed shows the controller that a pool or a block has changed.
+func (s *testNode) changed(name string) {
+	s.t.Helper()
+	if p, err := s.Pool(s.t.Context(), name); err == nil {
+		s.watches(s.t.Context(), func(h pool.Handler) { h.PoolChanged(nil, &p) })
+		return
+	}
+	b, err := s.Block(s.t.Context(), name)
+	s.noError(err)
+	s.watches(s.t.Context(), func(h pool.Handler) { h.BlockChanged(&b, &b) })
+}
+
+// watches does what the controller does when a watch shows a change.
+func (nc *Controller) watches(ctx context.Context, change func(pool.Handler)) {
+	q := newQueue()
+	defer q.ShutDown()
+	change(nc.handler(q))
+	for q.Len() > 0 {
+		t, _ := q.Get()
+		nc.do(ctx, q, t)
+		q.Done(t)
+	}
+}
+
+// syncClaims compares the claims of the API with what the store has.
+func (s *testNode) syncClaims() {
+	s.t.Helper()
+	claims, err := s.storeController.API.ClaimsOf(s.t.Context(), s.name)
+	s.noError(err)
+	s.noError(s.withTurn(s.t.Context(), func(ctx context.Context) error { return s.reconcileClaims(ctx, claims, false) }))
+}
+
 func (s *testNode) advance(d time.Duration) { s.time = s.time.Add(d) }
 
 func (s *testNode) noError(err error) {
@@ -107,7 +140,7 @@ func (s *testNode) putBlock(index int64, text string, wants ...string) {
 	l.UID = p.Metadata.UID
 	words := strings.Fields(text)
 	b, _ := pool.NewBlock(l, index, partyOf("nobody"), "boot")
-	b.Spec.Addresses, b.Spec.Holders, b.Spec.Epoch = words[0], nil, 10
+	b.Status.Addresses, b.Status.Holders, b.Status.Epoch = words[0], nil, 10
 	me := s.party()
 	for i, name := range words[1:] {
 		h := pool.Holder{ID: string(rune('A' + i)), Party: partyOf(strings.Trim(name, "!")), Epoch: 10, Boot: "boot"}
@@ -117,7 +150,7 @@ func (s *testNode) putBlock(index int64, text string, wants ...string) {
 		if strings.HasSuffix(name, "!") {
 			h.Fenced = "proof"
 		}
-		b.Spec.Holders = append(b.Spec.Holders, h)
+		b.Status.Holders = append(b.Status.Holders, h)
 	}
 	for _, name := range wants {
 		b = b.Request(pool.Want{Party: partyOf(name), Count: 1})
@@ -139,14 +172,14 @@ func (s *testNode) blockText(index int64) string {
 		}
 		return p.Node
 	}
-	text := b.Spec.Addresses
-	for _, h := range b.Spec.Holders {
+	text := b.Status.Addresses
+	for _, h := range b.Status.Holders {
 		text += " " + name(h.Party)
 		if h.Fenced != "" {
 			text += "!"
 		}
 	}
-	for _, w := range b.Spec.Want {
+	for _, w := range b.Status.Want {
 		text += fmt.Sprintf(", %s wants %d", name(w.Party), max(w.Count, 1))
 	}
 	return text
@@ -158,7 +191,7 @@ func (s *testNode) adoptBlocks(indexes ...int64) string {
 	for _, i := range indexes {
 		b, err := s.Block(s.t.Context(), pool.BlockName("lan", i))
 		s.noError(err)
-		_, _, err = s.adopt(s.t.Context(), b)
+		_, err = s.reconcile(s.t.Context(), b, 0)
 		s.noError(err)
 	}
 	return s.grants()
@@ -207,8 +240,8 @@ func (s *testNode) recoveryReason() string {
 	s.t.Helper()
 	p, err := s.Pool(s.t.Context(), "lan")
 	s.noError(err)
-	if r := p.Recovery(); r != nil {
-		return r.Reason
+	if r := p.Status.Recovery; r != nil {
+		return r.Message
 	}
 	return ""
 }

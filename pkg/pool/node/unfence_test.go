@@ -14,6 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/pool/controller"
+	"github.com/relink-cni/relink/test/pooltest"
 )
 
 // reserveFor makes an address wait here for the owner, as after its pod has ended.
@@ -22,8 +23,8 @@ func (s *testNode) reserveFor(owner string) netip.Addr {
 	x, key := s.add(owner)
 	s.del(key)
 	s.AddClaim(pool.Claim{Metadata: pool.Meta{Name: pool.ClaimName("lan", "eth0", ownerOf(owner))}, Spec: pool.ClaimSpec{
-		Pool: "lan", IfName: "eth0", Owner: ownerOf(owner), Address: x, Epoch: 1, Active: pool.Place{Party: s.party()},
-	}})
+		Pool: "lan", IfName: "eth0", Owner: ownerOf(owner),
+	}, Status: pool.ClaimStatus{Address: x, Epoch: 1, Active: pool.Place{Party: s.party()}}})
 	s.noError(s.store.MarkClaimed(s.t.Context(), x, ownerOf(owner)))
 	return x
 }
@@ -34,42 +35,18 @@ func (s *testNode) declareDead(block string) {
 	s.EditBlock(block, func(b *pool.Block) { *b, _ = b.Fence(me.SameParty, "proof") })
 }
 
-// A node that was declared dead comes back at a moment when it may not take anything, or its agent is ended at any step. The address of
-// its owner waits here again in the end.
+// A node that was declared dead comes back, and its agent is ended at any step. The address of its owner waits for the owner in the end, also if
+// the pool gives nothing meanwhile, and goes to the node on which the owner starts next.
 func TestOwnersOfANodeThatComesBackWithTrouble(t *testing.T) {
 	errLost := errors.New("the answer is lost")
 	for name, trouble := range map[string]func(*testNode){
-		"its agent has just started": func(s *testNode) {
-			s.Settling = 5 * time.Second
-			s.mu.Lock()
-			s.reachableSince = s.time
-			s.mu.Unlock()
-		},
 		"the pool is paused": func(s *testNode) {
 			s.EditPool("lan", func(p *pool.Pool) { p.Spec.Paused = true })
 			s.Reconcile(t.Context())
-			s.advance(time.Hour)
-			s.Reconcile(t.Context())
 			s.EditPool("lan", func(p *pool.Pool) { p.Spec.Paused = false })
 		},
-		"the pool recovers": func(s *testNode) {
-			s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Reason: "a loss"}) })
-			s.Reconcile(t.Context())
-			s.advance(time.Hour)
-			s.Reconcile(t.Context())
-			s.EditPool("lan", func(p *pool.Pool) { *p = p.WithRecovery(nil) })
-		},
-		"the agent ends after it has left": func(s *testNode) {
-			s.crashAfter("update block lan-1", errLost)
-		},
-		"the agent ends after it has left, and begins while the pool is paused": func(s *testNode) {
-			s.crashAfter("update block lan-1", errLost)
-			s.EditPool("lan", func(p *pool.Pool) { p.Spec.Paused = true })
-			s.Reconcile(t.Context())
-			s.advance(time.Hour)
-			s.Reconcile(t.Context())
-			s.EditPool("lan", func(p *pool.Pool) { p.Spec.Paused = false })
-		},
+		"the agent ends before it leaves":  func(s *testNode) { s.crashAfter("list claims of pool lan", errLost) },
+		"the agent ends after it has left": func(s *testNode) { s.crashAfter("update block lan-1", errLost) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newTestNode(t)
@@ -83,18 +60,40 @@ func TestOwnersOfANodeThatComesBackWithTrouble(t *testing.T) {
 				s.Reconcile(t.Context())
 				s.advance(time.Minute)
 			}
-			wantEqual(t, "it is that of", s.holder("lan", x), "node1")
-			wantEqual(t, "it is", s.leaseState(x), "reserved")
-			c, err := s.Claim(t.Context(), pool.ClaimName("lan", "eth0", ownerOf("web-0")))
-			if err != nil || c.Spec.Address != x || c.Spec.Active.Node != "node1" {
-				t.Errorf("the claim is %+v, %v", c.Spec, err)
+			s.waitsForItsOwner(x)
+			n2 := s.peer("node2")
+			a := pool.Acquisition{Network: "pods", Pool: "lan", IfName: "eth0", Owner: ownerOf("web-0")}
+			found, _, err := n2.tryAcquire(t.Context(), a, x)
+			if s.noError(err); found.Address != x || s.holder("lan", x) != "node2" {
+				t.Errorf("the owner gets %+v, and it is that of %s", found, s.holder("lan", x))
 			}
 		})
 	}
 }
 
+// waitsForItsOwner says that no node has the address, and that nobody but the owner of its claim gets it.
+func (s *testNode) waitsForItsOwner(x netip.Addr) {
+	s.t.Helper()
+	blocks, err := s.Blocks(s.t.Context(), "lan")
+	s.noError(err)
+	for _, b := range blocks {
+		if i := b.Offset(x); i >= 0 && b.Status.Addresses[i] != pool.Claimed {
+			s.t.Errorf("%s is not kept for its owner: %s", x, b.Status.Addresses)
+		}
+	}
+	claims, err := s.ClaimsAt(s.t.Context(), x)
+	if len(claims) != 1 || err != nil {
+		s.t.Errorf("%d claims, %v", len(claims), err)
+	}
+	a := pool.Acquisition{Network: "pods", Pool: "lan", IfName: "eth0", Owner: ownerOf("stranger"), Requested: x}
+	if found, holder, err := s.tryAcquire(s.t.Context(), a, x); found.Address.IsValid() || err != nil || holder != "another owner's claim" {
+		s.t.Errorf("a stranger gets %+v from %s: %v", found, holder, err)
+	}
+	s.noError(s.store.CancelIncoming(s.t.Context(), "lan", x, a.Owner))
+}
+
 // An owner's address has come to a node too late for the owner's pod, and the claim still names the node before. This one is declared dead
-// at that moment, and comes back. The address waits here.
+// at that moment, and comes back. The address waits for its owner.
 func TestAnAddressThatHasComeToANodeThatIsDead(t *testing.T) {
 	n1 := newTestNode(t)
 	n2 := n1.peer("node2")
@@ -110,12 +109,7 @@ func TestAnAddressThatHasComeToANodeThatIsDead(t *testing.T) {
 		n1.advance(time.Minute)
 		n2.advance(time.Minute)
 	}
-	wantEqual(t, "it is that of", n1.holder("lan", x), "node2")
-	wantEqual(t, "it is", n2.leaseState(x), "reserved")
-	c, err := n1.Claim(t.Context(), pool.ClaimName("lan", "eth0", virtualMachine("lan", "").Owner))
-	if err != nil || c.Spec.Address != x || c.Spec.Active.Node != "node2" {
-		t.Errorf("the claim is %+v, %v", c.Spec, err)
-	}
+	n1.waitsForItsOwner(x)
 }
 
 // crashAfter looks until the API has done the request. The agent does not hear of that, and nothing of what follows. Then it starts anew.
@@ -150,17 +144,17 @@ func TestANodeThatIsDeclaredDeadAndLives(t *testing.T) {
 	x := s.reserveFor("web-0")
 	s.advance(time.Minute)
 	s.AddNode(pool.Node{Name: "node1", UID: "uid-node1", OutOfService: true})
-	c := controller.New(s.API, slog.New(slog.DiscardHandler))
-	s.noError(c.Reconcile(t.Context()))
+	c := controller.New(controller.Config{API: s.API, Log: slog.New(slog.DiscardHandler)})
+	s.noError(pooltest.Reconcile(t.Context(), s.API, c.Reconcile))
 	before := len(s.Requests())
 	for range 3 {
 		blocks, err := s.Blocks(t.Context(), "lan")
 		s.noError(err)
 		for _, b := range blocks {
-			s.handleChange(t.Context(), pool.Change{Block: b.Metadata.Name, Version: b.Metadata.ResourceVersion})
+			s.changed(b.Metadata.Name)
 		}
 		s.Reconcile(t.Context())
-		s.noError(c.Reconcile(t.Context()))
+		s.noError(pooltest.Reconcile(t.Context(), s.API, c.Reconcile))
 		s.advance(time.Hour)
 	}
 	changes := slices.DeleteFunc(s.changes(before), func(r string) bool { return strings.HasPrefix(r, "update status ") })
@@ -170,8 +164,8 @@ func TestANodeThatIsDeclaredDeadAndLives(t *testing.T) {
 		s.Reconcile(t.Context())
 		s.advance(time.Second)
 	}
-	wantEqual(t, "the owner's address is that of", s.holder("lan", x), "node1")
-	if g, err := s.state(t.Context()); err != nil || freeCount(g.poolState("lan")) == 0 {
+	s.waitsForItsOwner(x)
+	if g, err := s.state(t.Context()); err != nil || freeCount(g.poolState("lan"), pool.GrantedChars) == 0 {
 		t.Errorf("it has %s, %v\n%s", s.grants(), err, s.log.String())
 	}
 }
@@ -182,19 +176,22 @@ func TestAnOwnersAddressOfABlockFromWhichANodeIsFenced(t *testing.T) {
 	for _, what := range []string{"the node asks", "its agent of an earlier version asks"} {
 		t.Run(what, func(t *testing.T) {
 			s := newTestNode(t)
-			s.putBlock(1, "ABBB me node2!")
+			s.putBlock(1, "ABBB me node2")
 			s.adoptBlocks(1)
 			x := s.reserveFor("web-0")
 			n2 := s.peer("node2")
 			me := n2.party()
-			s.EditBlock("lan-1", func(b *pool.Block) { b.Spec.Holders[1].Party = me })
+			s.EditBlock("lan-1", func(b *pool.Block) { b.Status.Holders[1].Party = me })
+			n2.adoptBlocks(1)
+			n2.add("")
+			s.EditBlock("lan-1", func(b *pool.Block) { *b, _ = b.Fence(me.SameParty, "proof") })
 			a := pool.Acquisition{Network: "pods", Pool: "lan", IfName: "eth0", Owner: ownerOf("web-0")}
 			if what == "the node asks" {
 				_, _, err := n2.tryAcquire(t.Context(), a, x)
 				wantError(t, "it asks", err, "this node was declared dead, and is still in AddressBlock lan-1, which has 10.3.0.4")
 			} else {
 				s.EditBlock("lan-1", func(b *pool.Block) {
-					b.Spec.Want = append(b.Spec.Want, pool.Want{Party: me, Address: x, Claim: pool.ClaimName("lan", "eth0", ownerOf("web-0"))})
+					b.Status.Want = append(b.Status.Want, pool.Want{Party: me, Address: x, Claim: pool.ClaimName("lan", "eth0", ownerOf("web-0"))})
 				})
 			}
 			s.Reconcile(t.Context())
@@ -226,7 +223,7 @@ func TestAnAddressThatNobodyHasClaimed(t *testing.T) {
 	n1.advance(time.Minute)
 	reconcileAll(n1, n2)()
 	c, err := n1.Claim(t.Context(), pool.ClaimName("lan", "eth0", ownerOf("web-0")))
-	if err != nil || c.Spec.Address != x || c.Spec.Active.Node != "node2" {
+	if err != nil || c.Status.Address != x || c.Status.Active.Node != "node2" {
 		t.Errorf("the claim is %+v, %v", c.Spec, err)
 	}
 	wantEqual(t, "the other address is", n1.leaseState(y), "free")
@@ -277,5 +274,39 @@ func TestAFencedNodeLeavesWhenItsPodsHaveEnded(t *testing.T) {
 	s.Reconcile(t.Context())
 	if text := s.blockText(0); strings.Contains(text, "!") {
 		t.Errorf("after its end, the node is still in the block: %s", text)
+	}
+}
+
+// A node that leaves gives back all that no pod has. What waits for owners waits in the blocks.
+func TestANodeThatLeaves(t *testing.T) {
+	drained, deleted := pool.Node{Name: "node1", UID: "uid-node1", Labels: map[string]string{pool.DrainLabel: ""}}, pool.Node{Name: "node1", UID: "uid-node1", Deleted: true}
+	for name, test := range map[string]struct {
+		node pool.Node
+		hear func(*testNode)
+	}{
+		"it is drained":                {drained, func(s *testNode) { s.watches(t.Context(), func(h pool.Handler) { h.NodeChanged(drained) }) }},
+		"it is deleted":                {deleted, func(s *testNode) { s.watches(t.Context(), func(h pool.Handler) { h.NodeChanged(deleted) }) }},
+		"it was, and the agent starts": {deleted, func(s *testNode) { s.noError(s.syncAll(t.Context())) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newTestNode(t)
+			s.putBlock(0, "AAAA me")
+			s.adoptBlocks(0)
+			_, key := s.add("")
+			x := s.reserveFor("web-0")
+			if s.RemoveNode("node1"); !test.node.Deleted {
+				s.AddNode(test.node)
+			}
+			for range 2 {
+				test.hear(s)
+				s.noError(s.balance(t.Context()))
+			}
+			wantEqual(t, "with a pod", s.blockText(0), "A=.. me")
+			wantEqual(t, "the lease of the owner", s.leaseState(x), "free")
+			wantError(t, "an ADD", s.fill(t.Context(), "lan", 1), "the pool lan is not for node node1: "+test.node.LeaveReason())
+			s.del(key)
+			s.noError(s.balance(t.Context()))
+			wantEqual(t, "without pods", s.blockText(0), ".=..")
+		})
 	}
 }

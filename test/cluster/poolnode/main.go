@@ -94,7 +94,7 @@ func (n member) start(ctx context.Context, container, owner string) {
 	}
 	got, err := n.store.Allocate(ctx, r)
 	if errors.Is(err, lease.ErrExhausted) || errors.Is(err, lease.ErrUnconfirmed) {
-		if err = n.Refill(ctx, pool.Demand{Network: network, Pools: r.Pools}); err == nil {
+		if err = n.Refill(ctx, pool.Demand{Network: network, Pools: r.Pools, Probes: r.Probes}); err == nil {
 			got, err = n.store.Allocate(ctx, r)
 		}
 	}
