@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/kube/objects"
@@ -42,8 +42,8 @@ Exit status 0: the node has nothing; 1: it still has addresses; 2: usage or envi
 		Args:              cli.Takes(1, 1),
 		ValidArgsFunction: cli.CompleteArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if problems := validation.IsDNS1123Subdomain(args[0]); len(problems) > 0 {
-				return fmt.Errorf("invalid NODE %q: %s", args[0], problems[0])
+			if err := checkName("NODE", args[0]); err != nil {
+				return err
 			}
 			client, err := c.client()
 			if err != nil {
@@ -84,8 +84,11 @@ type nodeAddresses struct {
 func awaitDrained(ctx context.Context, api pool.API, node string, limit time.Duration) (drainReport, error) {
 	for deadline := time.Now().Add(limit); ; {
 		blocks, err := api.BlocksOf(ctx, node)
+		if err == nil && len(blocks) == 0 { // The labels of blocks can be wrong.
+			blocks, err = api.AllBlocks(ctx)
+		}
 		report := drainReport{node, []nodeAddresses{}}
-		for _, b := range blocks {
+		for _, b := range slices.DeleteFunc(blocks, func(b pool.Block) bool { return !b.Names(node) }) {
 			report.Blocks = append(report.Blocks, nodeAddresses{b.Metadata.Name, cli.OrEmpty(b.AddressesOf(node))})
 		}
 		if err == nil && len(report.Blocks) == 0 || errors.Is(err, pool.ErrRefused) || time.Until(deadline) < lookInterval || !wait.Sleep(ctx, lookInterval) {

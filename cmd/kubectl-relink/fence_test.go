@@ -53,7 +53,8 @@ func (a *blockAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		list := map[string]any{"kind": "AddressBlockList", "metadata": m{}}
 		var items []pool.Block
 		for _, b := range a.blocks {
-			if _, is := b.Metadata.Labels[r.URL.Query().Get("labelSelector")]; is {
+			selector := r.URL.Query().Get("labelSelector")
+			if _, is := b.Metadata.Labels[selector]; is || selector == "" {
 				items = append(items, b)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/kube/objects"
@@ -71,6 +72,14 @@ func (c *connection) client() (*objects.Client, error) {
 		return nil, fmt.Errorf("the Kubernetes API cannot be asked: %w", err)
 	}
 	return client, nil
+}
+
+// checkName fails for an argument that is the name of no object of the API. argument is its word in the usage.
+func checkName(argument, name string) error {
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		return fmt.Errorf("invalid %s %q: %s", argument, name, problems[0])
+	}
+	return nil
 }
 
 // present asks the API about pools, and prints its answer.

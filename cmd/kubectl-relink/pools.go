@@ -51,6 +51,9 @@ pool.`,
 
 // blocksOf returns all blocks of a pool, in the order of the index. The error matches pool.ErrNotFound if there is no such pool.
 func blocksOf(ctx context.Context, api pool.API, name string) ([]pool.Block, error) {
+	if err := checkName("POOL", name); err != nil {
+		return nil, err
+	}
 	if _, err := api.Pool(ctx, name); err != nil {
 		return nil, err
 	}

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/relink-cni/relink/cmd/internal/cli"
@@ -97,6 +99,17 @@ func TestBlocksOfAPool(t *testing.T) {
 	if err != nil || len(blocks) != 2 || blocks[0].Metadata.Name != "lan-2" || blocks[1].Metadata.Name != "lan-10" {
 		t.Errorf("%+v, %v", blocks, err)
 	}
+	for _, name := range []string{"", "a/b"} {
+		if _, err := blocksOf(t.Context(), api, name); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("invalid POOL %q: ", name)) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	// Somebody has removed the labels of the block.
+	api.EditBlock("lan-2", func(b *pool.Block) { b.Metadata.Labels = nil })
+	api.Forget("lan-10")
+	if r, err := awaitDrained(t.Context(), api, "node1", 0); err != nil || len(r.Blocks) != 1 || len(r.Blocks[0].Addresses) != 4 {
+		t.Errorf("a drained node: %+v, %v", r, err)
+	}
 	if _, err := blocksOf(t.Context(), api, "other"); !errors.Is(err, pool.ErrNotFound) {
 		t.Errorf("a pool that does not exist: %v", err)
 	}
@@ -153,6 +166,20 @@ Active:        on node node2, network lan, pod UID u2
 			t.Errorf("%s:\n%s%s\nwant\n%s%s", address, got, not, test.shows, test.not)
 		}
 	}
+	// The second one makes the spec wrong.
+	for exclude, not := range map[string]string{"10.3.0.9": "no node has 10.3.0.9, and the pool lan never gives it", "10.9.0.2": "no node has 10.3.0.9"} {
+		api.EditPool("lan", func(p *pool.Pool) { p.Spec.Exclude = []string{exclude} })
+		for address, not := range map[string]string{"10.3.0.9": not, "10.3.0.10": ""} {
+			found, err := lookUp(t.Context(), api, netip.MustParseAddr(address))
+			if err == nil {
+				err = notHeld(netip.MustParseAddr(address), found)
+			}
+			if (not == "") != (err == nil) || err != nil && err.Error() != not {
+				t.Errorf("%s, with %s in spec.exclude: %v, want %q", address, exclude, err, not)
+			}
+		}
+	}
+	api.EditPool("lan", func(p *pool.Pool) { p.Spec.Exclude = nil })
 	away := errors.New("the API is away")
 	api.BeforeRequest = func(request string) error {
 		if request == "get block lan-2" {

@@ -68,22 +68,29 @@ func notHeld(a netip.Addr, found []pool.AddressStatus) error {
 func lookUp(ctx context.Context, api pool.API, a netip.Addr) (found []pool.AddressStatus, err error) {
 	pools, err := api.Pools(ctx)
 	for _, p := range pools {
-		l, err := p.Layout()
-		if err != nil {
-			continue // A pool with a wrong spec has no addresses. What nodes have of it from before, their stores know.
-		}
+		l, wrong := p.Layout()
 		index, ok := l.Index(a)
-		if !ok {
-			continue
+		if wrong != nil || !ok {
+			continue // Nodes can have it by an earlier spec.
 		}
 		status := pool.AddressStatus{Pool: l.Name, Block: pool.BlockName(l.Name, index), Address: a, Excluded: l.Excluded(a)}
 		switch b, err := api.Block(ctx, status.Block); {
 		case err == nil:
 			status = b.AddressStatus(a)
+			status.Excluded = status.Excluded || l.Excluded(a)
 		case !errors.Is(err, pool.ErrNotFound):
 			return nil, err
 		}
 		found = append(found, status)
+	}
+	if len(found) == 0 && err == nil {
+		var blocks []pool.Block
+		blocks, err = api.AllBlocks(ctx)
+		for _, b := range blocks {
+			if b.Offset(a) >= 0 && b.Check() == nil {
+				found = append(found, b.AddressStatus(a))
+			}
+		}
 	}
 	if len(found) == 0 || err != nil {
 		return nil, err

@@ -133,7 +133,11 @@ func (n *nodeReport) ask(ctx context.Context, client *objects.Client, p *objects
 		return
 	}
 	n.Pod, n.State = p.Name, noAnswer
-	if p.Port == 0 {
+	switch {
+	case p.Unscheduled:
+		n.Reason = "its pod waits for the scheduler"
+		return
+	case p.Port == 0:
 		n.Reason = "its pod has no port with the name metrics"
 		return
 	}

@@ -39,8 +39,10 @@ type API interface {
 	UpdatePoolStatus(ctx context.Context, p Pool) (Pool, error)
 
 	Block(ctx context.Context, name string) (Block, error)
-	// Blocks returns all of a pool. BlocksOf returns those of all pools in which the node has addresses or asks for some.
+	// Blocks returns all of a pool, and AllBlocks those of all pools. BlocksOf returns those of all pools in which the node has addresses or asks
+	// for some, by a label that whoever may change a block can remove.
 	Blocks(ctx context.Context, pool string) ([]Block, error)
+	AllBlocks(ctx context.Context) ([]Block, error)
 	BlocksOf(ctx context.Context, node string) ([]Block, error)
 	CreateBlock(ctx context.Context, b Block) (Block, error)
 	UpdateBlock(ctx context.Context, b Block) (Block, error)

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -89,7 +90,7 @@ type BlockStatus struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
 	// +listMapKey=id
-	// +kubebuilder:validation:XValidation:rule="self.all(h, self.exists_one(o, o.store == h.store))",message="each store is one holder only"
+	// +kubebuilder:validation:XValidation:rule="self.all(h, self.exists_one(o, o.store == h.store && o.node == h.node))",message="each store of a node is one holder only"
 	Holders []Holder `json:"holders,omitempty"`
 	// Addresses has one character for each address, in order: the ID of a holder, '.' for one that anybody may take, '=' for one that no node
 	// has and that waits for the owner of its claim, or '-' for one that is never given.
@@ -195,7 +196,7 @@ type Want struct {
 	// Sources are the UIDs of the pods from which the owner's virtual machine can migrate to this pod.
 	//
 	// +optional
-	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=128
 	// +listType=atomic
 	Sources []string `json:"sources,omitempty"`
@@ -274,12 +275,12 @@ func (b Block) problem() string {
 	case n == 0 || n > MaxBlockSize || !spec.First.IsValid() || spec.First.Zone() != "" || spec.First.Is4In6() || plus(spec.First, int64(n-1)) != spec.Last:
 		return fmt.Sprintf("it has %d characters for the addresses %s", n, b.Span())
 	}
-	ids, stores := map[byte]bool{Unassigned: true, Excluded: true, Claimed: true}, map[string]bool{"": true}
+	ids, parties := map[byte]bool{Unassigned: true, Excluded: true, Claimed: true}, map[PartyKey]bool{}
 	for _, h := range s.Holders {
-		if len(h.ID) != 1 || !strings.Contains(letters, h.ID) || ids[h.ID[0]] || stores[h.Store] {
+		if len(h.ID) != 1 || !strings.Contains(letters, h.ID) || ids[h.ID[0]] || h.Store == "" || parties[h.Key()] {
 			return fmt.Sprintf("holder %q of node %s", h.ID, h.Node)
 		}
-		ids[h.ID[0]], stores[h.Store] = true, true
+		ids[h.ID[0]], parties[h.Key()] = true, true
 	}
 	for _, w := range s.Want {
 		if w.Store == "" || w.Count < 0 { // Nobody gets an address that is not of the block. Anybody can ask for one.
@@ -342,6 +343,12 @@ func (b Block) HolderOf(i int) (Holder, bool) {
 		}
 	}
 	return Holder{}, false
+}
+
+// Names says whether the node is a holder of the block, or asks for addresses of it.
+func (b Block) Names(node string) bool {
+	return slices.ContainsFunc(b.Status.Holders, func(h Holder) bool { return h.Node == node }) ||
+		slices.ContainsFunc(b.Status.Want, func(w Want) bool { return w.Node == node })
 }
 
 // AddressesOf returns the addresses that the node has, also if it is fenced.
@@ -542,12 +549,19 @@ func (b Block) Unfence(me Party, claimed []netip.Addr) Block {
 // late then: the API refuses it. changed is false if the block says so already, or if the party has nothing of it.
 func (b Block) Confirm(me Party, boot string) (_ Block, changed bool) {
 	h, held := b.Holder(me)
-	if !held || h.Fenced != "" || h.Boot == boot {
+	if !held || h.Fenced != "" || h.Boot == boot && b.HasNodeUID(me) {
 		return b, false
 	}
 	b = b.clone()
-	b.Status.Holders[b.holder(me)].Boot = boot
+	own := &b.Status.Holders[b.holder(me)]
+	own.Boot, own.NodeUID = boot, cmp.Or(me.NodeUID, h.NodeUID)
 	return b, true
+}
+
+// HasNodeUID says whether the block has the UID of the Node object that the party's node has now. The controller takes out fenced holders of other ones.
+func (b Block) HasNodeUID(me Party) bool {
+	h, held := b.Holder(me)
+	return !held || me.NodeUID == "" || h.NodeUID == me.NodeUID
 }
 
 // Fence notes that the parties of the node are proven dead. reason is the proof.

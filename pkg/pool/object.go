@@ -49,7 +49,11 @@ type Party struct {
 	Store string `json:"store"`
 }
 
+// PartyKey identifies a party.
+type PartyKey struct{ Node, Store string }
+
+// Key returns what identifies the party.
+func (p Party) Key() PartyKey { return PartyKey{p.Node, p.Store} }
+
 // SameParty says whether both are the same party.
-func (p Party) SameParty(o Party) bool {
-	return p.Store != "" && p.Store == o.Store && p.Node == o.Node
-}
+func (p Party) SameParty(o Party) bool { return p.Store != "" && p.Key() == o.Key() }

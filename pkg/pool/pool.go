@@ -361,6 +361,12 @@ func (l Layout) Block(index int64) (s Span, ok bool) {
 	return Span{}, false
 }
 
+// HasBlock says whether the block is one of the pool's blocks.
+func (l Layout) HasBlock(b Block) bool {
+	span, ok := l.Block(b.Spec.Index)
+	return ok && span == b.Span()
+}
+
 // Index returns the block that has the address. ok is false if none has.
 func (l Layout) Index(a netip.Addr) (index int64, ok bool) {
 	for _, r := range l.Ranges {

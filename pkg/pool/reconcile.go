@@ -83,7 +83,7 @@ func Reconcile(b Block, g Grant, l Local) (o Outcome, err error) {
 	case len(lost) > 0:
 		return o, fmt.Errorf("AddressBlock %s: %w: this node has %d addresses that are not its own there", g.Name(), ErrStale, len(lost))
 	}
-	if !l.Confirmed {
+	if !l.Confirmed || !b.HasNodeUID(l.Me) {
 		o.Block, o.Write = o.Block.Confirm(l.Me, l.Boot)
 	}
 	o.prove(l)

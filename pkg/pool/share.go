@@ -26,12 +26,12 @@ type Share struct {
 
 // Shares returns what each party has of the blocks, in the order of the nodes and their networks.
 func Shares(blocks []Block) []Share {
-	shares := map[string]*Share{}
+	shares := map[PartyKey]*Share{}
 	shareOf := func(p Party) *Share {
-		if shares[p.Store] == nil {
-			shares[p.Store] = &Share{Party: p}
+		if shares[p.Key()] == nil {
+			shares[p.Key()] = &Share{Party: p}
 		}
-		return shares[p.Store]
+		return shares[p.Key()]
 	}
 	for _, b := range blocks {
 		for _, h := range b.Status.Holders {

@@ -163,6 +163,15 @@ func (a *api) statusVerb(t *testing.T, says func(args string, code int, want str
 		"subjects": []m{{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "vera"}},
 	}, &struct{}{})
 	says("status", 2, "relink: no pod of relink-agent is in namespace relink-system: name the right one by --namespace; agents that are services of systemd answer only on their nodes\n")
+	const path = "/api/v1/namespaces/relink-system/pods"
+	a.create(t, path, m{"metadata": m{"name": "pending", "labels": m{"app.kubernetes.io/name": "relink-agent"}}, "spec": m{
+		"containers": []m{{"name": "relink-agent", "image": "i"}}, "affinity": m{"nodeAffinity": m{"requiredDuringSchedulingIgnoredDuringExecution": m{
+			"nodeSelectorTerms": []m{{"matchFields": []m{{"key": "metadata.name", "operator": "In", "values": []string{"node1"}}}}},
+		}}},
+	}}, &struct{}{})
+	says("status -q", 1, "NODE   VERSION  INTERFACES  LOST  DRIFTED  STATE      WHY\n"+
+		"node1  -        -           -     -        no answer  its pod waits for the scheduler\n")
+	a.ask(t, http.MethodDelete, path+"/pending", `{"gracePeriodSeconds": 0}`, nil)
 	a.agentPod(t, "relink-agent-a", "node1", "10.99.0.1")
 	says("status -q", 1, "NODE   VERSION  INTERFACES  LOST  DRIFTED  STATE      WHY\n"+
 		"node1  -        -           -     -        no answer  the Kubernetes API answers with an error: error trying to reach service: dial tcp 10.99.0.1:9477: connect: connection refused (status 503)\n")

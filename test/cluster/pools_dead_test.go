@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -46,13 +47,19 @@ func (a *api) taint(t *testing.T, users map[string]user, node string, dead bool)
 	users["admin"].must(t, http.MethodPatch, "/api/v1/nodes/"+node, m{"spec": m{"taints": taints}}, nil)
 }
 
-// declareDead has the controller fence the node.
+// declareDead has the controller fence the node. It looks again if somebody changes a block at the same time, as its watch would have it do.
 func (a *api) declareDead(t *testing.T, users map[string]user, node string) {
 	t.Helper()
 	a.taint(t, users, node, true)
-	if err := a.controller(t, users).Reconcile(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	keep := a.controller(t, users)
+	await(t, time.Minute, node+" to be fenced", func() bool {
+		if err := keep.Reconcile(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return !slices.ContainsFunc(a.blocksNow(t, users), func(b pool.Block) bool {
+			return slices.ContainsFunc(b.Status.Holders, func(h pool.Holder) bool { return h.Node == node && h.Fenced == "" })
+		})
+	})
 }
 
 // pods starts pods on the node, and returns their addresses.

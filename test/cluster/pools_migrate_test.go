@@ -156,11 +156,8 @@ func (a *api) migratesFromADeadNode(t *testing.T, users map[string]user) {
 	if _, _, err := node2.launch(t, launcher("db", "u2", "u1")); !errors.Is(err, pool.ErrUnavailable) {
 		t.Errorf("a target that nobody has accepted: %v", err)
 	}
-	a.taint(t, users, "node3", true)
 	defer a.taint(t, users, "node3", false)
-	if err := a.controller(t, users).Reconcile(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	a.declareDead(t, users, "node3")
 	await(t, 30*time.Second, "node2 to take the address", func() bool { return a.holderNow(t, users, source.address) == "node2" })
 	await(t, 30*time.Second, "its claim", func() bool { return a.claimNow(t, users, vm).Active.PodUID == "w2" })
 	if held, err := node2.store.HeldBy(t.Context(), target.key); err != nil || len(held) != 1 || held[0].Address != source.address {

@@ -238,8 +238,8 @@ func (a *api) whoIsBound(t *testing.T, users map[string]user) {
 		check(t, at, said, answer, http.StatusForbidden, "")
 		users["admin"].must(t, http.MethodDelete, at, m{}, nil)
 	}
-	for name, made := range map[string]pool.Block{"of another node": taken(2, node2), "with a fence": fenced(node1)(taken(2, node1)), "with another's want": asks(pool.Want{Party: node2, Count: 1})(taken(2, node1)), "with another's holder": shared(taken(2, node1))} {
-		want := map[bool]string{true: "spec.node is node2, and a node makes blocks of its own only"}[name == "of another node"]
+	for name, made := range map[string]pool.Block{"of another node": taken(2, node2), "with a fence": fenced(node1)(taken(2, node1)), "with another's want": asks(pool.Want{Party: node2, Count: 1})(taken(2, node1)), "with another's holder": shared(taken(2, node1)), "in doubt": doubtsFirst(taken(2, node1))} {
+		want := map[string]string{"of another node": "spec.node is node2, and a node makes blocks of its own only", "in doubt": "from a fenced holder, and puts it into unproven"}[name]
 		if want == "" {
 			want = "a new block has no holders and wants of other nodes, and no fence"
 		}

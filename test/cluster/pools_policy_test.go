@@ -146,6 +146,11 @@ func allowed() []attempt {
 		{name: "gives nothing to a fenced node that asks", before: then(dead2, asks(pool.Want{Party: node2, Count: 2})), by: "node1", do: settles(node1, 0, 1)},
 		{name: "gives the address of an owner", before: asks(sticky), by: "node1", do: settles(node1, 1)},
 		{name: "gives another address than that of the owner", before: asks(sticky), by: "node1", do: settles(node1, 2)},
+		{name: "gives the only address that is asked for, with a count", before: func(b pool.Block) pool.Block {
+			return b.Request(pool.Want{Party: node2, Address: b.Address(1), Claim: "c", Count: 3})
+		}, by: "node1", do: settles(node1, 1, 2, 3)},
+		{name: "gives to who has asked, beside another node with its store", before: then(shared, gives(node2, 2), takes(impostor, 2), asks(pool.Want{Party: node3, Count: 1})), by: "node1", do: settles(node1, 0)},
+		{name: "takes beside another node with its store", before: then(shared, gives(node2, 2), takes(impostor, 2)), by: "node3", do: takes(node3, 3)},
 		{name: "gives to who has asked elsewhere", before: shared, by: "node1", do: func(b pool.Block) pool.Block { return b.HandOver(node1, []int{0, 1}, node3) }},
 		{name: "gives to another network of the node", before: shared, by: "node1", do: func(b pool.Block) pool.Block { return b.HandOver(node1, []int{0}, other) }},
 		{name: "leaves it to an owner", before: shared, by: "node1", do: becomes("=AB.")},
@@ -161,6 +166,7 @@ func allowed() []attempt {
 		{name: "asks for an address", before: then(shared, asks(pool.Want{Party: node3, Count: 7})), by: "node2", do: asks(sticky)},
 		{name: "asks no more", before: then(shared, asks(sticky)), by: "node2", do: asks(pool.Want{Party: node2, Address: sticky.Address})},
 		{name: "says that it still has it", before: shared, by: "node2", do: confirms(node2, "boot-2")},
+		{name: "says that its Node was made anew", before: shared, by: "node2", do: confirms(anew, "boot-1")},
 		{name: "takes, and says the boot", before: dead2, by: "node3", do: then(takes(node3, 2), confirms(node3, "boot-2"))},
 		{name: "leaves what it has lost", before: then(dead2, takes(node3, 2)), by: "node2", do: leaves(node2)},
 		{name: "leaves what nobody has taken", before: dead2, by: "node2", do: leaves(node2)},
@@ -213,6 +219,9 @@ func forbidden() []attempt {
 		{"leaves and forgets what is unproven", then(dead2, takes(node3, 2), fenced(node1)), "node2", then(leaves(node2), edits(func(s *pool.BlockStatus) { s.Unproven = nil })), "addresses stay in unproven until the last fenced holder has left"},
 
 		// Holders.
+		{"gives without an epoch", then(shared, asks(pool.Want{Party: node2, Count: 1})), "node1", then(settles(node1, 1), second(func(h *pool.Holder) { h.Epoch = 1 })), stays},
+		{"gives with an epoch to come", then(shared, asks(pool.Want{Party: node2, Count: 1})), "node1", then(settles(node1, 1), second(func(h *pool.Holder) { h.Epoch = 1 << 60 })), stays},
+		{"gives a new holder an epoch to come", asks(pool.Want{Party: node2, Count: 1}), "node1", then(settles(node1, 1), second(func(h *pool.Holder) { h.Epoch = 1 << 60 })), "the new holder B of node node2 gets a later epoch than the block has"},
 		{"takes an id with all its addresses", shared, "node1", loses(1, holder(pool.Party{Node: "node1", Network: "lan", Store: "other"}, "B")), "the id B is of node node2 and store store-2, and stays so as long as addresses have it"},
 		{"puts its name on another's holder", shared, "node1", second(func(h *pool.Holder) { h.Node = "node1" }), "the id B is of node node2 and store store-2, and stays so as long as addresses have it"},
 		{"puts another's name on its own", shared, "node2", second(func(h *pool.Holder) { h.Node = "node1" }), "the id B is of node node2 and store store-2, and stays so as long as addresses have it"},
@@ -247,10 +256,15 @@ func forbidden() []attempt {
 		{"drops what another asks for", wanted, "node1", edits(func(s *pool.BlockStatus) { s.Want = nil }), "node node3 still wants what it has not got"},
 		{"lowers what another asks for", wanted, "node1", edits(func(s *pool.BlockStatus) { s.Want[0].Count-- }), "node node3 still wants what it has not got"},
 		{"gives less than it strikes off", wanted, "node1", then(settles(node1, 0), edits(func(s *pool.BlockStatus) { s.Want[0].Count-- })), "node node3 still wants what it has not got"},
-		{"gives to another than who asks", wanted, "node1", then(edits(func(s *pool.BlockStatus) { s.Want = nil }), becomes("BBB.")), "node node3 still wants what it has not got"},
+		{"strikes off another with its store", then(wanted, gives(node2, 2)), "node1", then(func(b pool.Block) pool.Block { return b.HandOver(node1, []int{0, 1}, impostor) }, edits(func(s *pool.BlockStatus) { s.Want = nil })), "node node3 still wants what it has not got"},
+		{"gives to another than who asks", wanted, "node1", then(func(b pool.Block) pool.Block { return b.HandOver(node1, []int{0, 1}, node2) }, edits(func(s *pool.BlockStatus) { s.Want = nil })), "node node3 still wants what it has not got"},
 		{"drops an address that another asks for", then(shared, asks(pool.Want{Party: node3, Address: netip.MustParseAddr("10.3.0.22"), Claim: "c"})), "node1", edits(func(s *pool.BlockStatus) { s.Want = nil }), "node node3 still wants what it has not got"},
 
 		// The rest.
+		{"lets a person delete it", shared, "node3", func(b pool.Block) pool.Block {
+			b.Metadata.Annotations = map[string]string{"ipam.relink.dev/delete": b.Metadata.Name}
+			return b
+		}, "metadata.annotations stay as they are"},
 		{"ends all epochs", shared, "node1", edits(func(s *pool.BlockStatus) { s.Epoch = 1 << 61 }), "status.epoch grows by 1000000000 at most"},
 		{"deletes what another has", shared, "node1", nil, "node node1 may not delete AddressBlock NAME: node node2 has addresses of it"},
 		{"deletes what a fenced one had", then(dead2, takes(node1, 2)), "node1", nil, "node node2 has addresses of it"},

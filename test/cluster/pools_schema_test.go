@@ -18,6 +18,9 @@ var (
 	node1 = pool.Party{Node: "node1", NodeUID: "uid-1", Network: "lan", Store: "store-1"}
 	node2 = pool.Party{Node: "node2", NodeUID: "uid-2", Network: "lan", Store: "store-2"}
 	node3 = pool.Party{Node: "node3", NodeUID: "uid-3", Network: "lan", Store: "store-3"}
+	// impostor is node2 with the store of node3, and anew is node2 after its Node object was made anew.
+	impostor = pool.Party{Node: "node2", NodeUID: "uid-2", Network: "lan", Store: "store-3"}
+	anew     = pool.Party{Node: "node2", NodeUID: "anew", Network: "lan", Store: "store-2"}
 )
 
 // lan is the pool that the tests' blocks are of.
@@ -320,7 +323,7 @@ func (a *api) blockSchema(t *testing.T) {
 		{"status.holders", nil, "status.addresses: Invalid value: each character of addresses must be the id of a holder, '.', '-' or '='"},
 		{"status.holders", []m{holder("A", "s"), holder("B", "t")}, ""},
 		{"status.holders", []m{holder("A", "s"), holder("A", "t")}, `status.holders[1]: Duplicate value: {"id":"A"}`},
-		{"status.holders", []m{holder("A", "s"), holder("B", "s")}, "status.holders: Invalid value: each store is one holder only"},
+		{"status.holders", []m{holder("A", "s"), holder("B", "s")}, "status.holders: Invalid value: each store of a node is one holder only"},
 		{"status.holders", []m{holder("A", "s"), holder(".", "t")}, "status.holders[1].id in body should match"},
 		{"status.holders", []m{holder("A", "s"), holder("BC", "t")}, "status.holders[1].id: Too long"},
 		{"status.holders", []m{holder("A", "")}, "status.holders[0].store in body should be at least 1 chars long"},

@@ -3,7 +3,6 @@ package cluster
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"net/netip"
 	"os"
 	"slices"
@@ -138,12 +137,8 @@ func (a *api) tainted(t *testing.T, users map[string]user, number int, before fu
 	v.hears(append(dead, v.must(v.nodes[0], "job-2", forgets), v.must(v.nodes[1], "job-3", forgets))...)
 	v.nodes[2].end()
 	before(v, dead)
-	const at = "/api/v1/nodes/node3"
-	users["admin"].must(t, http.MethodPatch, at, m{"spec": m{"taints": []m{{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute", "value": "nodeshutdown"}}}}, nil)
-	t.Cleanup(func() { users["admin"].must(t, http.MethodPatch, at, m{"spec": m{"taints": nil}}, nil) })
-	if err := a.controller(t, users).Reconcile(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(func() { a.taint(t, users, "node3", false) })
+	a.declareDead(t, users, "node3")
 	return v, dead
 }
 

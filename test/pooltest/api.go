@@ -142,6 +142,11 @@ func (a *API) Blocks(_ context.Context, name string) ([]pool.Block, error) {
 	})
 }
 
+// AllBlocks implements pool.API.
+func (a *API) AllBlocks(context.Context) ([]pool.Block, error) {
+	return request(a, "list blocks", func() ([]pool.Block, error) { return a.blocks.list(func(pool.Block) bool { return true }), nil })
+}
+
 // BlocksOf implements pool.API.
 func (a *API) BlocksOf(_ context.Context, node string) ([]pool.Block, error) {
 	return request(a, "list blocks of node "+node, func() ([]pool.Block, error) {

@@ -7,13 +7,17 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 var agentPods = Kind{"", "Pod", "pods", []string{"v1"}, Whole}
 
 // AgentPod is a pod of relink-agent.
 type AgentPod struct {
-	Namespace, Name, Node string
+	Namespace, Name string
+	// Node is where it runs, or will. Unscheduled says that it waits for the scheduler.
+	Node        string
+	Unscheduled bool
 	// Port is where it serves its metrics, 0 for nowhere.
 	Port int32
 	// Ready says that its agent has answered the kubelet lately. Ending says that the pod is being deleted.
@@ -24,7 +28,7 @@ type AgentPod struct {
 func (c *Client) AgentPods(ctx context.Context, namespace string) (pods []AgentPod, err error) {
 	items, err := list[corev1.Pod](ctx, PoolAPI{c}, request{Kind: agentPods, namespace: namespace, labels: "app.kubernetes.io/name=relink-agent"})
 	for _, p := range items {
-		pod := AgentPod{Namespace: p.Namespace, Name: p.Name, Node: p.Spec.NodeName, Ending: p.DeletionTimestamp != nil}
+		pod := AgentPod{Namespace: p.Namespace, Name: p.Name, Node: nodeOf(p), Unscheduled: p.Spec.NodeName == "", Ending: p.DeletionTimestamp != nil}
 		for _, container := range p.Spec.Containers {
 			for _, port := range container.Ports {
 				if port.Name == "metrics" {
@@ -36,6 +40,20 @@ func (c *Client) AgentPods(ctx context.Context, namespace string) (pods []AgentP
 		pods = append(pods, pod)
 	}
 	return pods, err
+}
+
+// nodeOf returns the node of a pod of a DaemonSet, also before it is scheduled.
+func nodeOf(p corev1.Pod) string {
+	if a := p.Spec.Affinity; p.Spec.NodeName == "" && a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+			for _, f := range term.MatchFields {
+				if f.Key == metav1.ObjectNameField && len(f.Values) == 1 {
+					return f.Values[0]
+				}
+			}
+		}
+	}
+	return p.Spec.NodeName
 }
 
 // AgentMetrics returns the page with the metrics of an agent. The API server asks it.

@@ -59,7 +59,7 @@ func (p PoolAPI) Blocks(ctx context.Context, name string) ([]pool.Block, error) 
 	return list[pool.Block](ctx, p, request{Kind: AddressBlocks, fields: "spec.pool=" + name})
 }
 
-// AllBlocks returns the blocks of all pools, and of none.
+// AllBlocks implements pool.API.
 func (p PoolAPI) AllBlocks(ctx context.Context) ([]pool.Block, error) {
 	return list[pool.Block](ctx, p, request{Kind: AddressBlocks})
 }
@@ -182,7 +182,11 @@ func list[T any](ctx context.Context, p PoolAPI, r request) (items []T, err erro
 			} `json:"metadata"`
 			Items []T `json:"items"`
 		}
-		if err := json.Unmarshal(response, &page); err != nil || page.Kind != r.Name+"List" {
+		err = json.Unmarshal(response, &page)
+		if err == nil && page.Kind != r.Name+"List" {
+			err = fmt.Errorf("its kind is %q", page.Kind)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("the answer of the Kubernetes API is no %sList: %w", r.Name, err)
 		}
 		items = append(items, page.Items...)

@@ -80,11 +80,7 @@ func (c Cluster) Undecided() []owner.Judgement {
 
 // node returns the Node object of that name.
 func (c Cluster) node(name string) (pool.Node, bool) {
-	i := slices.IndexFunc(c.Nodes, func(n pool.Node) bool { return n.Name == name })
-	if i < 0 {
-		return pool.Node{}, false
-	}
-	return c.Nodes[i], true
+	return find(c.Nodes, func(n pool.Node) bool { return n.Name == name })
 }
 
 // blocksOf returns the blocks of a pool.
@@ -92,9 +88,18 @@ func (c Cluster) blocksOf(name string) []pool.Block {
 	return slices.DeleteFunc(slices.Clone(c.Blocks), func(b pool.Block) bool { return b.Spec.Pool != name })
 }
 
-// hasPool says whether the pool exists.
-func (c Cluster) hasPool(name string) bool {
-	return slices.ContainsFunc(c.Pools, func(p pool.Pool) bool { return p.Metadata.Name == name })
+// pool returns the pool of that name.
+func (c Cluster) pool(name string) (pool.Pool, bool) {
+	return find(c.Pools, func(p pool.Pool) bool { return p.Metadata.Name == name })
+}
+
+// find returns the first that matches.
+func find[T any](all []T, matches func(T) bool) (found T, ok bool) {
+	i := slices.IndexFunc(all, matches)
+	if i < 0 {
+		return found, false
+	}
+	return all[i], true
 }
 
 // ownerGone says why the owner of the claim is proven gone, empty if it is not.

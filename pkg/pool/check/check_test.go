@@ -96,10 +96,10 @@ func TestFindings(t *testing.T) {
 		}, []Finding{{Exhausted, "AddressPool lan", "nodes have all its 7 addresses, 1 of them fenced", "add a range at the end of spec.ranges, or free what nobody needs: relink ipam list --state reserved, on the nodes"}}},
 		"a recovery": {func(c *Cluster) {
 			c.Pools[0] = c.Pools[0].WithRecovery(&pool.Recovery{Message: "a block is missing", Asserted: []string{"node1"}})
-		}, []Finding{{Recovering, "AddressPool lan", "a block is missing; it waits for node2", `see that relink-agent runs there; if it never will: kubectl patch addresspool lan --subresource status --type merge -p '{"status": {"recovery": null}}'`}}},
+		}, []Finding{{Recovering, "AddressPool lan", "a block is missing; it waits for node2", `see that relink-agent and relink-controller run. Declare a node dead that is off for good. docs/pool-runbooks.md says when a person may end it`}}},
 		"a recovery that the controller has to end": {func(c *Cluster) {
 			c.Pools[0] = c.Pools[0].WithRecovery(&pool.Recovery{Message: "a block is missing", Asserted: []string{"node1", "node2"}})
-		}, []Finding{{Recovering, "AddressPool lan", "a block is missing; it waits for relink-controller", `see that relink-agent runs there; if it never will: kubectl patch addresspool lan --subresource status --type merge -p '{"status": {"recovery": null}}'`}}},
+		}, []Finding{{Recovering, "AddressPool lan", "a block is missing; it waits for relink-controller", `see that relink-agent and relink-controller run. Declare a node dead that is off for good. docs/pool-runbooks.md says when a person may end it`}}},
 		"a deleted pool": {func(c *Cluster) { c.Pools[0].Metadata.DeletionTimestamp = "2026" }, []Finding{{Terminating, "AddressPool lan",
 			"it was deleted, and nodes have addresses of it: node1 (3), node2 (1)", "end the pods that have its addresses: relink ipam list, on these nodes"}}},
 		"a deleted pool that nobody has": {func(c *Cluster) {
@@ -129,6 +129,11 @@ func TestFindings(t *testing.T) {
 			c.Blocks[0].Status.Addresses, c.Claims[0] = "A", claimOf(db, "10.3.0.3", "node1")
 		}, []Finding{
 			{WrongBlock, "AddressBlock lan-0", "AddressBlock lan-0 is not as relink writes it: it has 1 characters for the addresses 10.3.0.1-10.3.0.4", "when no pod has any address of it: " + deletes},
+		}},
+		"a block of other addresses": {func(c *Cluster) {
+			c.Blocks[0].Spec.First, c.Blocks[0].Spec.Last, c.Claims = netip.MustParseAddr("10.2.9.1"), netip.MustParseAddr("10.2.9.4"), nil
+		}, []Finding{
+			{WrongBlock, "AddressBlock lan-0", "it has the addresses 10.2.9.1-10.2.9.4, and AddressPool lan has none or others there", "when no pod has any address of it: " + deletes},
 		}},
 		"a pool is gone": {func(c *Cluster) { c.Pools = nil }, []Finding{
 			{NoPool, "AddressBlock lan-0", "there is no AddressPool lan", "when no pod has any address of it: " + deletes},

@@ -11,7 +11,7 @@ import (
 func (c Cluster) findClaims() (findings []Finding) {
 	for _, claim := range c.Claims {
 		object, remove := "AddressClaim "+claim.Metadata.Name, "kubectl delete addressclaim "+claim.Metadata.Name
-		if !c.hasPool(claim.Spec.Pool) {
+		if _, exists := c.pool(claim.Spec.Pool); !exists {
 			findings = append(findings, Finding{NoPool, object, "there is no AddressPool " + claim.Spec.Pool, remove})
 			continue
 		}

@@ -60,8 +60,10 @@ func (c Cluster) findBlocks() (findings []Finding) {
 			findings = append(findings, Finding{WrongBlock, object, err.Error(), remove})
 			continue
 		}
-		if !c.hasPool(b.Spec.Pool) {
+		if p, exists := c.pool(b.Spec.Pool); !exists {
 			findings = append(findings, Finding{NoPool, object, "there is no AddressPool " + b.Spec.Pool, remove})
+		} else if l, err := p.Layout(); err == nil && !l.HasBlock(b) {
+			findings = append(findings, Finding{WrongBlock, object, fmt.Sprintf("it has the addresses %s, and AddressPool %s has none or others there", b.Span(), b.Spec.Pool), remove})
 		}
 		for _, w := range b.Status.Want {
 			if reason, action := c.useless(b, w); reason != "" {

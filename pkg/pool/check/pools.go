@@ -25,7 +25,7 @@ func (c Cluster) checkPool(p pool.Pool) (findings []Finding) {
 	}
 	if r := p.Status.Recovery; r != nil {
 		add(Recovering, fmt.Sprintf("%s; it waits for %s", r.Message, awaited(r.Unasserted(c.Nodes))),
-			"see that relink-agent runs there; if it never will: kubectl patch addresspool "+p.Metadata.Name+` --subresource status --type merge -p '{"status": {"recovery": null}}'`)
+			"see that relink-agent and relink-controller run. Declare a node dead that is off for good. docs/pool-runbooks.md says when a person may end it")
 	}
 	if p.Metadata.DeletionTimestamp != "" {
 		add(Terminating, "it was deleted, and "+keeps(p, blocks), "end the pods that have its addresses: relink ipam list, on these nodes")

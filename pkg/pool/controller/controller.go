@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -191,29 +190,20 @@ func (c *Controller) endRecovery(ctx context.Context, p pool.Pool) error {
 	if err != nil || len(nodes) == 0 || len(c.unasserted(p, blocks, nodes)) > 0 {
 		return err
 	}
-	if _, err = c.API.UpdatePoolStatus(ctx, p.WithRecovery(nil)); err == nil {
-		c.noteRecovered(p.Metadata.Name)
-	}
+	_, err = c.API.UpdatePoolStatus(ctx, p.WithRecovery(nil))
 	return pool.IgnoreChanged(err)
-}
-
-// recoversFor is how long this controller has seen the pool recover. What the API says of the time can be of an earlier recovery.
-func (c *Controller) recoversFor(p pool.Pool) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.clock().Sub(cmp.Or(c.last.found[p.Metadata.Name].recoversSince, c.clock()))
 }
 
 // unasserted returns the nodes that the recovery of the pool waits for, none without a recovery. It waits without a limit for those that have
 // something of the pool by its blocks, or know of a loss. The API can have lost all that another node has: that one tells
 // of it within silenceLimit, or it has no agent, or has never had anything.
 func (c *Controller) unasserted(p pool.Pool, blocks []pool.Block, nodes []pool.Node) []pool.Node {
-	r := p.Status.Recovery
+	r, since := p.Status.Recovery, c.noteRecovery(p)
 	if r == nil {
 		return nil
 	}
 	waits := r.Unasserted(nodes)
-	if c.recoversFor(p) < silenceLimit {
+	if c.clock().Sub(since) < silenceLimit {
 		return waits
 	}
 	partners := map[string]bool{}

@@ -220,7 +220,7 @@ func TestTheEndOfARecovery(t *testing.T) {
 		waits := func(after time.Duration) (names []string) {
 			c, instant := New(Config{}), day
 			c.SetClock(func() time.Time { return instant })
-			c.record(Observation{Recovering: true})
+			c.noteRecovery(p)
 			instant = day.Add(after)
 			for _, n := range c.unasserted(p, []pool.Block{held}, test.nodes) {
 				names = append(names, n.Name)
@@ -233,6 +233,22 @@ func TestTheEndOfARecovery(t *testing.T) {
 		}
 		if got != test.waits {
 			t.Errorf("%s: it waits for %s, want %s", name, got, test.waits)
+		}
+	}
+	c, instant := New(Config{}), day
+	c.SetClock(func() time.Time { return instant })
+	recovers := func(message string, asserted ...string) time.Duration {
+		instant = instant.Add(time.Minute)
+		return instant.Sub(c.noteRecovery(pool.Pool{}.WithRecovery(&pool.Recovery{Message: message, Asserted: asserted})))
+	}
+	for _, step := range []struct {
+		seen, want time.Duration
+	}{
+		{recovers("a loss", "n2"), 0}, {recovers("a loss", "n2", "n1"), time.Minute}, {recovers("a loss", "n1"), 0},
+		{recovers("a loss", "n1"), time.Minute}, {recovers("by hand", "n1"), 0}, {recovers("by hand"), 0}, {recovers("by hand"), time.Minute},
+	} {
+		if step.seen != step.want {
+			t.Errorf("it is seen for %s, want %s", step.seen, step.want)
 		}
 	}
 	w := newTestController(t)

@@ -49,7 +49,7 @@ func (c *Controller) reconcileBlocks(ctx context.Context, p pool.Pool, blocks []
 // readmit gives back to the pool what it does not exclude any more. A block that is not as relink writes it stays as it is.
 func (c *Controller) readmit(ctx context.Context, p pool.Pool, b pool.Block) error {
 	l, err := p.Layout()
-	if span, found := l.Block(b.Spec.Index); err != nil || !found || span != b.Span() || b.Check() != nil || p.Metadata.DeletionTimestamp != "" {
+	if err != nil || !l.HasBlock(b) || b.Check() != nil || p.Metadata.DeletionTimestamp != "" {
 		return nil
 	}
 	next, changed := b.Readmit(l)

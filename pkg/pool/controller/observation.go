@@ -18,9 +18,14 @@ type Observation struct {
 	Fenced int
 	// Stopped says that the pool gives nothing new. Recovering and Paused say why, if it is that.
 	Stopped, Recovering, Paused bool
-	// Unasserted is how many nodes a recovery waits for. recoversSince is when the controller has seen it first.
-	Unasserted    int
-	recoversSince time.Time
+	// Unasserted is how many nodes a recovery waits for.
+	Unasserted int
+}
+
+// recovery is one that the controller has seen, since when it sees it.
+type recovery struct {
+	pool.Recovery
+	since time.Time
 }
 
 // look is what the controller has seen last of each pool.
@@ -30,6 +35,8 @@ type look struct {
 	leading    bool
 	// goneSince is when the owners of claims were seen gone first, by the pool and the UID of the claim.
 	goneSince map[string]map[string]time.Time
+	// recoveries are those of the pools.
+	recoveries map[string]recovery
 }
 
 // Seen returns what the controller has seen last, and when a look has succeeded last. A process that does not lead sees nothing.
@@ -44,26 +51,33 @@ func (c *Controller) Seen() (found []Observation, observedAt time.Time, leads bo
 func (c *Controller) setLeading(leading bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.last = look{found: map[string]Observation{}, leading: leading, goneSince: map[string]map[string]time.Time{}}
+	c.last = look{found: map[string]Observation{}, leading: leading, goneSince: map[string]map[string]time.Time{}, recoveries: map[string]recovery{}}
 }
 
 // record notes what was seen of a pool.
 func (c *Controller) record(o Observation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if o.Recovering {
-		o.recoversSince = cmp.Or(c.last.found[o.Pool].recoversSince, c.clock())
-	}
 	c.last.found[o.Pool] = o
 }
 
-// noteRecovered notes the end of a recovery. A later one has a time of its own.
-func (c *Controller) noteRecovered(name string) {
+// noteRecovery notes whether the pool recovers, and returns since when this controller sees that: what the API says of the time can be of an
+// earlier recovery. One that has lost a node's name was begun anew, and has a time of its own.
+func (c *Controller) noteRecovery(p pool.Pool) (since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o := c.last.found[name]
-	o.recoversSince = time.Time{}
-	c.last.found[name] = o
+	before, r := c.last.recoveries[p.Metadata.Name], p.Status.Recovery
+	if r == nil {
+		delete(c.last.recoveries, p.Metadata.Name)
+		return c.clock()
+	}
+	lost := func(node string) bool { return !slices.Contains(r.Asserted, node) }
+	if before.since.IsZero() || before.Message != r.Message || slices.ContainsFunc(before.Asserted, lost) {
+		before.since = c.clock()
+	}
+	before.Recovery = *r
+	c.last.recoveries[p.Metadata.Name] = before
+	return before.since
 }
 
 // forget drops what was seen of a pool that has ended.
@@ -72,6 +86,7 @@ func (c *Controller) forget(name string) {
 	defer c.mu.Unlock()
 	delete(c.last.found, name)
 	delete(c.last.goneSince, name)
+	delete(c.last.recoveries, name)
 }
 
 // noteSuccess notes that a look has succeeded: the API answers.

@@ -35,6 +35,15 @@ func (c *cluster) edits(name string, change func(pool.Block) pool.Block) {
 	c.meanwhile[name] = func(c *cluster) { c.EditBlock(name, func(b *pool.Block) { *b = change(*b) }) }
 }
 
+// takes makes the party's block lan-7 before the named one is fenced. boot is in which it says so itself, empty if another node has given it.
+func (c *cluster) takes(before string, p pool.Party, boot string) {
+	c.meanwhile[before] = func(c *cluster) {
+		l, _ := pool.Pool{Metadata: pool.Meta{Name: "lan", UID: "p"}, Spec: pool.Spec{Subnet: "10.3.0.0/24", BlockSize: 4}}.Layout()
+		b, _ := pool.NewBlock(l, 7, p, boot)
+		c.AddBlock(b)
+	}
+}
+
 func (c *cluster) all(t *testing.T) []pool.Block {
 	t.Helper()
 	all, err := c.Blocks(t.Context(), "lan")
@@ -147,6 +156,12 @@ func TestRun(t *testing.T) {
 		"one is fenced before": {func(c *cluster) {
 			c.EditBlock("lan-0", func(b *pool.Block) { *b, _ = b.Fence(dead.SameParty, "taint") })
 		}, "lan-0 old 4 fenced before: taint, lan-1 old 2 fenced, lan-2 old 0?2 fenced", "", true},
+		"its labels are gone": {func(c *cluster) {
+			c.EditBlock("lan-0", func(b *pool.Block) { b.Metadata.Labels = nil })
+		}, all("fenced"), "", true},
+		"it takes a block meanwhile": {func(c *cluster) { c.takes("lan-0", dead, "boot-2") },
+			all("fenced") + ", lan-7 old 4 left: " + alive("it has confirmed what it has of AddressBlock lan-7"), alive("it has confirmed what it has of AddressBlock lan-7"), false},
+		"it gets some meanwhile": {func(c *cluster) { c.takes("lan-2", dead, "") }, all("fenced") + ", lan-7 old 4 fenced", "", true},
 	} {
 		c := newCluster(t)
 		test.prepare(c)

@@ -35,7 +35,7 @@ type Plan struct {
 // store.
 func NewPlan(ctx context.Context, o Target) (Plan, error) {
 	p := Plan{Target: o, result: Result{Node: o.Node, Parts: []Part{}}}
-	blocks, err := o.API.BlocksOf(ctx, o.Node)
+	blocks, err := o.API.AllBlocks(ctx)
 	if err != nil {
 		return p, err
 	}

@@ -25,8 +25,8 @@ func (nc *Controller) Acquire(ctx context.Context, a pool.Acquisition) (found po
 		if err != nil {
 			return err
 		}
-		if r := p.Status.Recovery; r != nil {
-			return fmt.Errorf("the pool %s recovers, and which addresses owners have is known after that: %s", a.Pool, r.Message)
+		if err := checkClaimsKnown(p); err != nil {
+			return err
 		}
 		address := a.Requested
 		if !address.IsValid() {

@@ -93,7 +93,7 @@ func (sc *storeController) claimMissing(ctx context.Context, s state) error {
 func (sc *storeController) reconcileClaim(ctx context.Context, name string, l lease.Lease, s state, recovers bool) error {
 	request := l.ClaimOf(name)
 	c, err := sc.claim(ctx, request.ClaimName())
-	if err == nil && c.Metadata.Name == "" && l.State == lease.Reserved && !recovers {
+	if err == nil && c.Metadata.Name == "" && !recovers {
 		c, err = sc.siblingClaim(ctx, s, request.Acquisition)
 	}
 	matches := c.Spec.Pool == name && c.Status.Address == l.Address

@@ -174,7 +174,31 @@ func (w *clusterModel) startOn(h *modelNode, owner string) {
 			must(w.T, ignore(h.store.Release(ctx, key, lease.Policy{}), lease.ErrNotLeased))
 			return
 		}
+		if w.answers(x) && h.needsProbe(x) {
+			w.journalf("%s finds %s in use", h.name, x)
+			_, err := h.store.Conflict(ctx, key, x, "02:00:00:00:00:01")
+			must(w.T, errors.Join(ignore(err, lease.ErrInUse), h.store.Release(ctx, key, lease.Policy{})))
+			w.seen["in use"]++
+			return
+		}
 		w.recordAdd(h, key, owner, x)
+	})
+}
+
+// answers says whether a pod has the address.
+func (w *clusterModel) answers(x netip.Addr) bool {
+	return slices.ContainsFunc(w.nodes, func(h *modelNode) bool {
+		return slices.ContainsFunc(slices.Collect(maps.Values(h.pods)), func(p podAddress) bool { return p.address == x })
+	})
+}
+
+// needsProbe says whether the node gives the address only after a probe: a backup can have a node as declared dead that lives.
+func (h *modelNode) needsProbe(x netip.Addr) bool {
+	s, err := h.state(context.Background())
+	must(h.cluster.T, err)
+	return slices.ContainsFunc(s.poolState("lan").Grants, func(g pool.Grant) bool {
+		i := g.Offset(x)
+		return i >= 0 && g.Addresses[i:i+1] == string(pool.GrantedUnproven)
 	})
 }
 

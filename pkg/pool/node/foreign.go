@@ -28,7 +28,7 @@ func (sc *storeController) checkBlock(ctx context.Context, b pool.Block, before 
 	if err != nil {
 		return err
 	}
-	if isBlockOf(l, b) || !before.Empty() && before.Block == b.Metadata.UID {
+	if l.HasBlock(b) || !before.Empty() && before.Block == b.Metadata.UID {
 		return nil
 	}
 	return foreignBlock(before, fmt.Errorf("AddressBlock %s has the addresses %s, and the pool has others there: delete it if no pod has any of them", b.Metadata.Name, b.Span()))
@@ -54,12 +54,6 @@ func (sc *storeController) checkOverlap(ctx context.Context, b pool.Block, befor
 		return fmt.Errorf("AddressBlock %s: %w: delete it if no pod has any of it", b.Metadata.Name, errOverlaps)
 	}
 	return nil
-}
-
-// isBlockOf says whether the block is one of the pool's blocks.
-func isBlockOf(l pool.Layout, b pool.Block) bool {
-	span, ok := l.Block(b.Spec.Index)
-	return ok && span == b.Span()
 }
 
 // foreignBlock makes the error match errForeignBlock, if the node has nothing of the block.

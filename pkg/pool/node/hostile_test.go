@@ -84,6 +84,51 @@ func madeUp(first, last, addresses string) pool.Block {
 	}, Status: pool.BlockStatus{Epoch: 1, Addresses: addresses, Holders: []pool.Holder{{ID: "A", Party: partyOf("node2"), Epoch: 1}}}}
 }
 
+// The API refuses what the node takes of one block. It takes of the others.
+func TestTheAPIRefusesABlock(t *testing.T) {
+	s := newTestNode(t)
+	for i := range int64(4) {
+		s.putBlock(i, "A... node2")
+	}
+	s.BeforeRequest = func(r string) error {
+		if r == "update block lan-0" {
+			return fmt.Errorf("%w: AddressBlock lan-0 is invalid (status 422)", pool.ErrRefused)
+		}
+		return nil
+	}
+	s.noError(s.Refill(t.Context(), pool.Demand{Network: "pods", Pools: []string{"lan"}, Probes: true}))
+	if n := strings.Count(s.grants(), "+"); n == 0 {
+		t.Error("the node has got nothing")
+	}
+	if want := "AddressBlock lan-0 is invalid"; !strings.Contains(s.log.String(), want) {
+		t.Errorf("want %q in the log:\n%s", want, s.log.String())
+	}
+}
+
+// The Node object is made anew while the agent runs. The blocks get its UID, so that the node is no deleted one when it is declared dead later.
+func TestANodeObjectIsMadeAnew(t *testing.T) {
+	s := newTestNode(t)
+	s.putBlock(1, "AAAA me")
+	s.adoptBlocks(1)
+	s.AddNode(pool.Node{Name: "node1", UID: "anew"})
+	_, err := s.readNode(t.Context())
+	s.noError(err)
+	s.Reconcile(t.Context())
+	s.AddNode(pool.Node{Name: "node1", UID: "anew", OutOfService: true})
+	c := controller.New(controller.Config{API: s.API, Log: slog.New(slog.DiscardHandler)})
+	for range 2 {
+		s.noError(pooltest.Reconcile(t.Context(), s.API, c.Reconcile))
+	}
+	b, err := s.Block(t.Context(), "lan-1")
+	if s.noError(err); b.Status.Nodes != "node1 4 (fenced)" {
+		t.Errorf("after the taint: %s", b.Status.Nodes)
+	}
+	s.AddNode(pool.Node{Name: "node1", UID: "anew"})
+	s.reboot()
+	s.Reconcile(t.Context())
+	wantEqual(t, "the recovery, after the node's boot", s.recoveryReason(), "")
+}
+
 // A block that somebody has made up stops neither an agent nor the controller.
 func TestBlocksThatAreMadeUp(t *testing.T) {
 	s := newTestNode(t)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,18 +65,32 @@ func (sc *storeController) chooseAgain(ctx context.Context) error {
 	return err
 }
 
+// siblings returns the other pools of the same choice.
+func (s state) siblings(name string) (names []string) {
+	for choice := range s.Chosen {
+		if candidates := pool.Candidates(choice); slices.Contains(candidates, name) {
+			names = append(names, candidates...)
+		}
+	}
+	return slices.DeleteFunc(names, func(n string) bool { return n == name })
+}
+
 // siblingClaim returns the claim of the owner in another pool of the same choice, the zero Claim for none.
 func (sc *storeController) siblingClaim(ctx context.Context, s state, a pool.Acquisition) (c pool.Claim, err error) {
-	name := a.Pool
-	for choice := range s.Chosen {
-		candidates := pool.Candidates(choice)
-		for _, a.Pool = range candidates {
-			if a.Pool != name && err == nil && c.Metadata.Name == "" && slices.Contains(candidates, name) {
-				c, err = sc.claim(ctx, a.ClaimName())
-			}
+	for _, a.Pool = range s.siblings(a.Pool) {
+		if err == nil && c.Metadata.Name == "" {
+			c, err = sc.claim(ctx, a.ClaimName())
 		}
 	}
 	return c, err
+}
+
+// checkClaimsKnown fails if the pool recovers: which addresses owners have is known after that.
+func checkClaimsKnown(p pool.Pool) error {
+	if r := p.Status.Recovery; r != nil {
+		return fmt.Errorf("the pool %s recovers, and which addresses owners have is known after that: %s", p.Metadata.Name, r.Message)
+	}
+	return nil
 }
 
 // ownerClaim returns the claim of the owner in the pool, the zero Claim for none. If the owner has an address of another pool of the choice, it
@@ -88,6 +103,13 @@ func (sc *storeController) ownerClaim(ctx context.Context, a pool.Acquisition) (
 	s, err := sc.state(ctx)
 	if err == nil {
 		c, err = sc.siblingClaim(ctx, s, a)
+	}
+	for _, name := range s.siblings(a.Pool) {
+		if err == nil && c.Metadata.Name == "" {
+			var p pool.Pool
+			p, err = sc.pool(ctx, name)
+			err = cmp.Or(ignore(err, pool.ErrUnknown), checkClaimsKnown(p))
+		}
 	}
 	if err != nil || c.Metadata.Name == "" || a.Roam && !isSource(c, a) {
 		return pool.Claim{}, ignore(err, lease.ErrNotLeased)

@@ -295,6 +295,38 @@ func TestAnOwnerComesToAnotherRack(t *testing.T) {
 	}
 }
 
+// An owner comes to another rack while the pool of its rack recovers: whether it has an address there is not known.
+func TestAnOwnerComesToAnotherRackInARecovery(t *testing.T) {
+	n1, n2 := newRacks(t)
+	_, key := n1.mustStart(racks, "web-0", false, "rack1")
+	n2.mustStart(racks, "", false, "rack2")
+	n1.del(key)
+	n1.Forget(pool.ClaimName("rack1", "eth0", ownerOf("web-0")))
+	n1.EditPool("rack1", func(p *pool.Pool) { *p = p.WithRecovery(&pool.Recovery{Message: "etcd was restored"}) })
+	for _, roam := range []bool{false, true} {
+		_, _, err := n2.start(racks, "web-0", roam)
+		if wantError(t, "in the recovery", err, "the pool rack1 recovers, and which addresses owners have is known after that: etcd was restored"); !errors.Is(err, pool.ErrUnavailable) {
+			t.Errorf("the error is %v", err)
+		}
+	}
+}
+
+// A roaming owner's pod before is forgotten late: its node was away. It gives the address back, and makes no second claim.
+func TestAnOwnerComesToAnotherRackBeforeItsPodEnds(t *testing.T) {
+	n1, n2 := newRacks(t)
+	x, key := n1.mustStart(racks, "web-0", true, "rack1")
+	n2.mustStart(racks, "", false, "rack2")
+	n2.mustStart(racks, "web-0", true, "rack2")
+	n1.advance(3 * time.Minute)
+	n1.Reconcile(t.Context())
+	n1.del(key)
+	n1.settle()
+	wantEqual(t, "the address before", n1.leaseState(x), "free")
+	if c, err := n1.storeController.API.Claim(t.Context(), pool.ClaimName("rack1", "eth0", ownerOf("web-0"))); !errors.Is(err, pool.ErrNotFound) {
+		t.Errorf("its claim in rack1: %+v, %v", c, err)
+	}
+}
+
 // A machine does not migrate to another rack: it runs on with its address.
 func TestAMachineDoesNotMigrateToAnotherRack(t *testing.T) {
 	n1, n2 := newRacks(t)

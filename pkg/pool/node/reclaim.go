@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -25,7 +26,7 @@ func (sc *storeController) reclaimFrom(ctx context.Context, blocks []pool.Block,
 	if err != nil {
 		return err
 	}
-	blocks = slices.DeleteFunc(slices.Clone(blocks), func(b pool.Block) bool { return b.Check() != nil || !isBlockOf(v.layout, b) })
+	blocks = slices.DeleteFunc(slices.Clone(blocks), func(b pool.Block) bool { return b.Check() != nil || !v.layout.HasBlock(b) })
 	lacks, err := sc.takeSingle(ctx, blocks, s, reserve, v, pool.Block.FreeOffsets)
 	if need -= reserve - lacks; err != nil || need <= 0 {
 		return err
@@ -42,7 +43,7 @@ func (sc *storeController) reclaimFrom(ctx context.Context, blocks []pool.Block,
 }
 
 // takeSingle takes addresses of the blocks at those offsets. It takes none that the pool excludes by now, or that another pool has. It returns
-// how many are still needed.
+// how many are still needed. A block of which the API refuses some does not keep it from the others.
 func (sc *storeController) takeSingle(ctx context.Context, blocks []pool.Block, s state, need int, v view, offsets func(pool.Block) []int) (int, error) {
 	for _, b := range blocks {
 		if need <= 0 {
@@ -50,10 +51,11 @@ func (sc *storeController) takeSingle(ctx context.Context, blocks []pool.Block, 
 		}
 		candidates := slices.DeleteFunc(offsets(b), func(i int) bool { return !v.allowsAddress(b.Address(i)) })
 		n, err := sc.take(ctx, b, s, candidates[:min(need, len(candidates))])
-		if err != nil {
+		if need -= n; errors.Is(err, pool.ErrRefused) {
+			sc.Log.Error("the Kubernetes API refuses what this node takes of an AddressBlock, and it goes on with others", "error", err)
+		} else if err != nil {
 			return need, err
 		}
-		need -= n
 	}
 	return need, nil
 }
@@ -92,27 +94,27 @@ func (sc *storeController) takeFenced(ctx context.Context, blocks []pool.Block, 
 // requestFromNext asks one more node for addresses, of those that were not asked: the one that has the most, or any. One that has few can have free ones
 // while pods use all that others have.
 func (sc *storeController) requestFromNext(ctx context.Context, blocks []pool.Block, me pool.Party, need int, largest bool) error {
-	countByStore, blockByStore, asked := map[string]int{}, map[string]pool.Block{}, map[string]bool{}
+	counts, blockOf, asked := map[pool.PartyKey]int{}, map[pool.PartyKey]pool.Block{}, map[pool.PartyKey]bool{}
 	for _, b := range blocks {
 		before, found := sc.asks[askKey{block: b.Metadata.Name}]
 		for _, h := range b.Status.Holders {
 			if found && sc.clock().Sub(before.askedAt) < pool.AgentLimit {
-				asked[h.Store] = true
+				asked[h.Key()] = true
 			}
 			if n := strings.Count(b.Status.Addresses, h.ID); n > 0 && !h.SameParty(me) && h.Fenced == "" && !b.IsFenced(me) {
-				countByStore[h.Store] += n
-				blockByStore[h.Store] = b
+				counts[h.Key()] += n
+				blockOf[h.Key()] = b
 			}
 		}
 	}
-	best := ""
-	for store, n := range countByStore { // In any order.
-		if !asked[store] && (best == "" || largest && n > countByStore[best]) {
-			best = store
+	var best pool.PartyKey
+	for k, n := range counts { // In any order.
+		if !asked[k] && (best.Store == "" || largest && n > counts[best]) {
+			best = k
 		}
 	}
-	if best == "" {
+	if best.Store == "" {
 		return nil
 	}
-	return sc.request(ctx, blockByStore[best], pool.Want{Party: me, Count: need}, attachment.Owner{})
+	return sc.request(ctx, blockOf[best], pool.Want{Party: me, Count: need}, attachment.Owner{})
 }

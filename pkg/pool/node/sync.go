@@ -80,7 +80,7 @@ func (sc *storeController) unreconciled(s state, blocks []pool.Block) (grants []
 func (sc *storeController) isReconciled(s state, b pool.Block) bool {
 	h, _ := b.Holder(s.me)
 	provable := slices.ContainsFunc(b.Status.Unproven, func(a netip.Addr) bool { return s.mayGive(b.Spec.Pool, a) })
-	return s.Confirmed && h.Fenced == "" && !provable && sc.handledVersions[b.Metadata.Name] == b.Metadata.ResourceVersion
+	return s.Confirmed && b.HasNodeUID(s.me) && h.Fenced == "" && !provable && sc.handledVersions[b.Metadata.Name] == b.Metadata.ResourceVersion
 }
 
 // checkNotDead fails if a person has declared this node dead, and has not taken that back.
