@@ -14,7 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const insideEnv = "RELINK_FRESH"
+// insideEnv says that the program runs in the new namespaces, and whether it has just entered them.
+const (
+	insideEnv = "RELINK_FRESH"
+	entered   = "1"
+)
+
+// defaultDir has the agent's socket, where nothing names another one. Agents of other tests are not those of this one.
+const defaultDir = "/run/relink"
 
 // Keep the main thread for the main goroutine. A thread that In or Make has moved to another namespace must end with
 // its goroutine, and the main thread cannot end.
@@ -47,10 +54,16 @@ func EnterAlone() {
 // enter is like Enter, with more namespaces.
 func enter(more uintptr) {
 	if Inside() {
+		if os.Getenv(insideEnv) == entered { // Programs that this one starts have the same.
+			if err := errors.Join(os.MkdirAll(defaultDir, 0o755), unix.Mount("tmpfs", defaultDir, "tmpfs", 0, ""), os.Setenv(insideEnv, "settled")); err != nil {
+				fmt.Fprintf(os.Stderr, "a %s of its own: %v\n", defaultDir, err)
+				os.Exit(1)
+			}
+		}
 		return
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), insideEnv+"=1")
+	cmd.Env = append(os.Environ(), insideEnv+"="+entered)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | more, Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
