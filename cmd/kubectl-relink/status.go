@@ -96,7 +96,7 @@ func (c *connection) readStatus(ctx context.Context, progress func(finished, tot
 		return r, err
 	}
 	pods, err := client.AgentPods(ctx, c.namespace)
-	if err == nil && len(pods) == 0 {
+	if err == nil && !slices.ContainsFunc(pods, func(p objects.AgentPod) bool { return p.Node != "" }) {
 		err = fmt.Errorf("no pod of relink-agent is in namespace %s: name the right one by --namespace; agents that are services of systemd answer only on their nodes", c.namespace)
 	}
 	if err != nil {

@@ -207,10 +207,9 @@ func newLink(link netstate.Link, parentIndex, index int, name string, flags uint
 	if link.MAC != "" && !link.SharesMAC() {
 		m.Add(macAttr(link.MAC))
 	}
-	addFields(m, []field{ // With 0, the kernel chooses.
-		{unix.IFLA_MTU, &link.MTU}, {unix.IFLA_NUM_TX_QUEUES, &link.TxQueues}, {unix.IFLA_NUM_RX_QUEUES, &link.RxQueues},
-		{unix.IFLA_GROUP, &link.Group}, {unix.IFLA_TXQLEN, &link.TxQueueLen},
-	}...)
+	addFields(m, // With 0, the kernel chooses.
+		field{unix.IFLA_MTU, &link.MTU}, field{unix.IFLA_NUM_TX_QUEUES, &link.TxQueues}, field{unix.IFLA_NUM_RX_QUEUES, &link.RxQueues},
+		field{unix.IFLA_GROUP, &link.Group}, field{unix.IFLA_TXQLEN, &link.TxQueueLen})
 	m.Add(linkInfoAttr(link))
 	return m
 }

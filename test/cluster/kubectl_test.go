@@ -162,8 +162,12 @@ func (a *api) statusVerb(t *testing.T, says func(args string, code int, want str
 		"metadata": m{"name": "vera"}, "roleRef": m{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "relink-viewer"},
 		"subjects": []m{{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "vera"}},
 	}, &struct{}{})
-	says("status", 2, "relink: no pod of relink-agent is in namespace relink-system: name the right one by --namespace; agents that are services of systemd answer only on their nodes\n")
+	const none = "relink: no pod of relink-agent is in namespace relink-system: name the right one by --namespace; agents that are services of systemd answer only on their nodes\n"
+	says("status", 2, none)
 	const path = "/api/v1/namespaces/relink-system/pods"
+	a.create(t, path, m{"metadata": m{"name": "anywhere", "labels": m{"app.kubernetes.io/name": "relink-agent"}}, "spec": m{"containers": []m{{"name": "relink-agent", "image": "i"}}}}, &struct{}{})
+	says("status", 2, none)
+	a.ask(t, http.MethodDelete, path+"/anywhere", `{"gracePeriodSeconds": 0}`, nil)
 	a.create(t, path, m{"metadata": m{"name": "pending", "labels": m{"app.kubernetes.io/name": "relink-agent"}}, "spec": m{
 		"containers": []m{{"name": "relink-agent", "image": "i"}}, "affinity": m{"nodeAffinity": m{"requiredDuringSchedulingIgnoredDuringExecution": m{
 			"nodeSelectorTerms": []m{{"matchFields": []m{{"key": "metadata.name", "operator": "In", "values": []string{"node1"}}}}},
