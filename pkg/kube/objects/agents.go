@@ -42,9 +42,9 @@ func (c *Client) AgentPods(ctx context.Context, namespace string) (pods []AgentP
 	return pods, err
 }
 
-// nodeOf returns the node of a pod of a DaemonSet, also before it is scheduled.
+// nodeOf returns the node of a pod. That of a DaemonSet names it in its affinity, also before it is scheduled.
 func nodeOf(p corev1.Pod) string {
-	if a := p.Spec.Affinity; p.Spec.NodeName == "" && a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 			for _, f := range term.MatchFields {
 				if f.Key == metav1.ObjectNameField && len(f.Values) == 1 {

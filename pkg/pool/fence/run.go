@@ -25,11 +25,10 @@ func (p Plan) Run(ctx context.Context) Result {
 		r.try(b, func() error { return p.fence(ctx, b) })
 	}
 	later, err := NewPlan(ctx, p.Target)
-	switch {
-	case errors.Is(err, ErrNoMatch):
-		return r
-	case err != nil:
-		r.Parts = append(r.Parts, Part{Block: "what it has got since", State: Failed, Reason: err.Error()})
+	if err != nil {
+		if !errors.Is(err, ErrNoMatch) {
+			r.Parts = append(r.Parts, Part{Block: "what it has got since", State: Failed, Reason: err.Error()})
+		}
 		return r
 	}
 	for _, part := range later.result.Parts {

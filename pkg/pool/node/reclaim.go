@@ -51,11 +51,11 @@ func (sc *storeController) takeSingle(ctx context.Context, blocks []pool.Block, 
 		}
 		candidates := slices.DeleteFunc(offsets(b), func(i int) bool { return !v.allowsAddress(b.Address(i)) })
 		n, err := sc.take(ctx, b, s, candidates[:min(need, len(candidates))])
-		if need -= n; errors.Is(err, pool.ErrRefused) {
-			sc.Log.Error("the Kubernetes API refuses what this node takes of an AddressBlock, and it goes on with others", "error", err)
-		} else if err != nil {
+		if need -= n; err != nil && !errors.Is(err, pool.ErrRefused) {
 			return need, err
 		}
+		operation := "take addresses of AddressBlock " + b.Metadata.Name
+		sc.logOnce(operation+" "+sc.network, operation, err)
 	}
 	return need, nil
 }
