@@ -10,11 +10,14 @@ import (
 )
 
 // Programs are the paths of what makes an API. Etcdctl saves and restores backups of etcd.
-type Programs struct{ Etcd, Etcdctl, APIServer string }
+type Programs struct{ Etcd, Etcdctl, APIServer, ControllerManager string }
 
-// Prepare puts the distribution's etcd into the cache and builds the kube-apiserver, unless the cache has them.
+// Prepare puts the distribution's etcd into the cache and builds the other programs, unless the cache has them.
 func Prepare(ctx context.Context) (p Programs, err error) {
 	if p.APIServer, err = kubenode.Program(ctx, "kube-apiserver"); err != nil {
+		return p, err
+	}
+	if p.ControllerManager, err = kubenode.Program(ctx, "kube-controller-manager"); err != nil {
 		return p, err
 	}
 	dir := filepath.Dir(p.APIServer)
