@@ -59,3 +59,6 @@ func isLabel(s string) bool {
 	}
 	return !strings.ContainsFunc(s, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' })
 }
+
+// PodNetwork is an interface of a pod as Multus tells of it. MAC is lower case.
+type PodNetwork struct{ Network, Interface, MAC string }

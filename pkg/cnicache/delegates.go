@@ -25,17 +25,15 @@ type delegates struct {
 
 // delegates reads the files in dir. The name of each is a container ID.
 func (r *reader) delegates(dir string) (lists []delegates) {
-	r.eachFile(dir, func(name string, b []byte) error {
+	parse := func(name string, b []byte) (any, error) {
 		if err := attachment.ValidateName(name); err != nil {
-			return fmt.Errorf("its name is not a container ID: it %w", err)
+			return nil, fmt.Errorf("its name is not a container ID: it %w", err)
 		}
 		d := delegates{containerID: name}
-		if err := json.Unmarshal(b, &d.list); err != nil {
-			return err
-		}
-		lists = append(lists, d)
-		return nil
-	})
+		err := json.Unmarshal(b, &d.list)
+		return d, err
+	}
+	r.eachFile(dir, parse, func(content any) { lists = append(lists, content.(delegates)) })
 	return lists
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/relink-cni/relink/pkg/attachment"
 )
@@ -33,28 +34,71 @@ type Entry struct {
 	Delegate bool
 }
 
-// Read returns the entries of the caches below dir: results (the runtime's), multus/results and
-// multus/<container ID> (Multus's). The fields of an entry tell its attachment: no file's name is taken apart.
-// unreadable has an error for each file that is torn, or is not a cache's. Without a cache there is no error.
+// Read is Cache.Read for who reads once.
 func Read(dir string) (entries []Entry, unreadable []error, err error) {
-	var r reader
-	entries = r.results(filepath.Join(dir, "results"), false)
-	delegateResults := r.results(filepath.Join(dir, "multus", "results"), true)
-	delegates := r.delegates(filepath.Join(dir, "multus"))
+	return (&Cache{Dir: dir}).Read()
+}
+
+// Cache reads the caches below Dir again and again. It does not parse a file again that nobody has written since.
+type Cache struct {
+	Dir string
+
+	mu    sync.Mutex
+	files map[string]cachedFile
+}
+
+// cachedFile is a file as it was read: info is from before that, content is an Entry or delegates.
+type cachedFile struct {
+	info    fs.FileInfo
+	content any
+	err     error
+}
+
+// Read may be called by several goroutines. It returns the entries of the caches: results (the runtime's), multus/results and multus/<container ID> (Multus's). The fields of an
+// entry tell its attachment: no file's name is taken apart. unreadable has an error for each file that is torn, or is not a cache's. Without
+// a cache there is no error.
+func (c *Cache) Read() (entries []Entry, unreadable []error, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := reader{earlier: c.files, files: map[string]cachedFile{}}
+	entries = r.results(filepath.Join(c.Dir, "results"), false)
+	delegateResults := r.results(filepath.Join(c.Dir, "multus", "results"), true)
+	delegates := r.delegates(filepath.Join(c.Dir, "multus"))
 	if r.err != nil {
 		return nil, nil, r.err
 	}
+	c.files = r.files
 	return slices.Concat(delegateResults, entries, entriesWithoutResult(delegates, entries, delegateResults)), r.unreadable, nil
 }
 
-// reader reads caches. unreadable has an error for each file that it cannot read, and err is about the directories.
+// reader reads caches. earlier are the files as they were read before, and files those of this reading. unreadable has an error for each file
+// that it cannot read, and err is about the directories.
 type reader struct {
-	unreadable []error
-	err        error
+	earlier, files map[string]cachedFile
+	unreadable     []error
+	err            error
 }
 
-// eachFile calls read with each file in dir. Files that go meanwhile are left out.
-func (r *reader) eachFile(dir string, read func(name string, b []byte) error) {
+// readFile returns what parse makes of the file.
+func (r *reader) readFile(path string, parse func(b []byte) (any, error)) (f cachedFile) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return cachedFile{err: err}
+	}
+	earlier, exists := r.earlier[path]
+	if exists && os.SameFile(info, earlier.info) && info.Size() == earlier.info.Size() && info.ModTime().Equal(earlier.info.ModTime()) {
+		return earlier
+	}
+	b, err := os.ReadFile(path)
+	f = cachedFile{info: info, err: err}
+	if err == nil {
+		f.content, f.err = parse(b)
+	}
+	return f
+}
+
+// eachFile calls use with what parse makes of each file in dir. Files that go meanwhile are left out.
+func (r *reader) eachFile(dir string, parse func(name string, b []byte) (any, error), use func(content any)) {
 	files, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.err = errors.Join(r.err, fmt.Errorf("read CNI cache: %w", err))
@@ -65,15 +109,17 @@ func (r *reader) eachFile(dir string, read func(name string, b []byte) error) {
 			continue
 		}
 		path := filepath.Join(dir, f.Name())
-		b, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
+		file := r.readFile(path, func(b []byte) (any, error) { return parse(f.Name(), b) })
+		if errors.Is(file.err, fs.ErrNotExist) {
 			continue
 		}
-		if err == nil {
-			err = read(f.Name(), b)
+		if file.err == nil {
+			use(file.content)
+		} else {
+			r.unreadable = append(r.unreadable, fmt.Errorf("CNI cache %s: %w", path, file.err))
 		}
-		if err != nil {
-			r.unreadable = append(r.unreadable, fmt.Errorf("CNI cache %s: %w", path, err))
+		if r.files != nil && file.info != nil {
+			r.files[path] = file
 		}
 	}
 }
@@ -94,13 +140,10 @@ type cachedResult struct {
 const cacheKind = "cniCacheV1"
 
 func (r *reader) results(dir string, delegate bool) (entries []Entry) {
-	r.eachFile(dir, func(_ string, b []byte) error {
-		e, err := parseResult(b)
-		if err == nil {
-			e.Delegate = delegate
-			entries = append(entries, e)
-		}
-		return err
+	r.eachFile(dir, func(_ string, b []byte) (any, error) { return parseResult(b) }, func(content any) {
+		e := content.(Entry)
+		e.Delegate = delegate
+		entries = append(entries, e)
 	})
 	return entries
 }

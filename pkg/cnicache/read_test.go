@@ -160,3 +160,38 @@ func TestReadKeepsConfigAndResult(t *testing.T) {
 		}
 	}
 }
+
+// A Cache reads again what was written again, also a file that it has read in the middle of a write.
+func TestCacheReadsAgain(t *testing.T) {
+	dir := write(t, map[string]string{"results/a": result("lan", "c1", "eth0", ""), "results/b": result("lan", "c2", "eth0", "")[:20]})
+	c := &Cache{Dir: dir}
+	for _, step := range []struct {
+		change func() error
+		want   string
+	}{
+		{func() error { return nil }, "c1, 1 unreadable"},
+		{func() error {
+			return os.WriteFile(filepath.Join(dir, "results/b"), []byte(result("lan", "c2", "eth0", "")), 0o600)
+		}, "c1 c2, 0 unreadable"},
+		{func() error {
+			return os.WriteFile(filepath.Join(dir, "results/a"), []byte(result("lan", "c3", "eth0", podArgs)), 0o600)
+		}, "c3 c2, 0 unreadable"},
+		{func() error { return os.Rename(filepath.Join(dir, "results/b"), filepath.Join(dir, "results/c")) }, "c3 c2, 0 unreadable"},
+		{func() error { return os.Remove(filepath.Join(dir, "results/a")) }, "c2, 0 unreadable"},
+		{func() error { return os.RemoveAll(dir) }, ", 0 unreadable"},
+	} {
+		if err := step.change(); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			entries, unreadable, err := c.Read()
+			var ids []string
+			for _, e := range entries {
+				ids = append(ids, e.Attachment.ContainerID)
+			}
+			if got := fmt.Sprintf("%s, %d unreadable", strings.Join(ids, " "), len(unreadable)); got != step.want || err != nil {
+				t.Errorf("%s, %v; want %s", got, err, step.want)
+			}
+		}
+	}
+}

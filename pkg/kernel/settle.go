@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,4 +37,13 @@ func (n *Namespace) WaitForDAD(ifName string, limit time.Duration) error {
 			return fmt.Errorf("%s: its IPv6 addresses are still tentative after %s", ifName, limit)
 		}
 	}
+}
+
+// HasTentative says that the kernel still asks on the link whether another host has one of the device's addresses. Without a carrier it
+// never ends.
+func (n *Namespace) HasTentative(index int) (bool, error) {
+	addresses, err := n.liveAddresses(index, []int{unix.AF_INET6})
+	return slices.ContainsFunc(addresses, func(a liveAddress) bool {
+		return !a.kernels && a.flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == unix.IFA_F_TENTATIVE
+	}), err
 }

@@ -24,11 +24,18 @@ type Sandbox struct {
 // file or a single thread keeps. Mounts and processes that go while they are read are left out. The error says
 // that /proc cannot be read at all.
 func List() ([]Sandbox, error) {
-	mounted, err := mountPaths()
+	processes, err := processPaths()
 	if err != nil {
 		return nil, err
 	}
-	processes, err := processPaths()
+	return listWith(processes)
+}
+
+// ListMounted is List without those that only processes are in. It takes less time.
+func ListMounted() ([]Sandbox, error) { return listWith(nil) }
+
+func listWith(processes []foundPath) ([]Sandbox, error) {
+	mounted, err := mountPaths()
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -13,6 +14,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/relink-cni/relink/pkg/sandbox"
 )
 
 const (
@@ -33,6 +36,10 @@ var errOldAPI = errors.New("it does not serve the API CRI v1: its version is old
 type Client struct {
 	find  func() ([]string, error)
 	limit time.Duration
+
+	mu sync.Mutex
+	// ready are the sandboxes as they were last reported, by ID, whose network namespace is known: a sandbox keeps it as long as it is ready.
+	ready map[string]sandbox.RuntimeSandbox
 }
 
 // connection is a runtime that has answered.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -211,5 +212,26 @@ func TestNetnsIn(t *testing.T) {
 				t.Errorf("%q, %q; want %q, %q", path, message(err), test.path, test.err)
 			}
 		})
+	}
+}
+
+// A Client does not ask again for the namespace of a sandbox that is still ready. It asks for one that has stopped.
+func TestTheNamespaceOfASandboxStays(t *testing.T) {
+	asked := 0
+	r := &runtime{statuses: map[string]func(*runtimeapi.PodSandboxStatusResponse) error{readyID: func(*runtimeapi.PodSandboxStatusResponse) error { asked++; return nil }}}
+	socket := filepath.Join(t.TempDir(), "cri.sock")
+	defer serve(t, socket, r)()
+	c, err := New(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		got, err := c.Sandboxes(t.Context())
+		if diff := cmp.Diff([]sandbox.RuntimeSandbox{ready, stopped}, got); diff != "" || err != nil {
+			t.Errorf("%v\n%s", err, diff)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
 	}
 }

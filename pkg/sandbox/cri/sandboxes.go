@@ -20,7 +20,8 @@ import (
 const maxParallel = 8
 
 // Sandboxes returns the runtime's sandboxes. It takes ten seconds at most. It leaves out a sandbox that goes during the
-// call. With an error, it still returns the sandboxes that the runtime reported. The error names the endpoint.
+// call. With an error, it still returns the sandboxes that the runtime reported. The error names the endpoint. Of a sandbox that was ready
+// before, and still is, it does not ask for the network namespace again.
 // errors.Is matches sandbox.ErrNoRuntime and context.DeadlineExceeded.
 func (c *Client) Sandboxes(ctx context.Context) ([]sandbox.RuntimeSandbox, error) {
 	ctx, stop := context.WithTimeout(ctx, c.limit)
@@ -36,22 +37,41 @@ func (c *Client) Sandboxes(ctx context.Context) ([]sandbox.RuntimeSandbox, error
 	}
 	found := make([]*sandbox.RuntimeSandbox, len(list.Items))
 	failures := make([]error, len(list.Items))
+	earlier := c.earlier()
 	inparallel.Do(maxParallel, len(list.Items), func(i int) {
-		found[i], failures[i] = conn.sandboxStatus(ctx, c.limit, list.Items[i])
+		listed := listedSandbox(list.Items[i])
+		if s, ok := earlier[listed.ContainerID]; ok && listed.Ready && s.Pod == listed.Pod && s.Created.Equal(listed.Created) {
+			found[i] = &s
+		} else {
+			found[i], failures[i] = conn.sandboxStatus(ctx, c.limit, listed)
+		}
 	})
 	var sandboxes []sandbox.RuntimeSandbox
-	for _, s := range found {
+	ready := map[string]sandbox.RuntimeSandbox{}
+	for i, s := range found {
 		if s != nil {
 			sandboxes = append(sandboxes, *s)
 		}
+		if s != nil && s.Ready && failures[i] == nil {
+			ready[s.ContainerID] = *s
+		}
 	}
+	c.mu.Lock()
+	c.ready = ready
+	c.mu.Unlock()
 	return sandboxes, errors.Join(failures...)
 }
 
-// sandboxStatus returns the sandbox with its network namespace. It returns nil for a sandbox that has gone. If the status lacks the
-// namespace, it returns the sandbox and an error.
-func (conn *connection) sandboxStatus(ctx context.Context, limit time.Duration, item *runtimeapi.PodSandbox) (*sandbox.RuntimeSandbox, error) {
-	s := &sandbox.RuntimeSandbox{
+// earlier returns the sandboxes that were ready at the last call.
+func (c *Client) earlier() map[string]sandbox.RuntimeSandbox {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ready
+}
+
+// listedSandbox is a sandbox as it stands in the list.
+func listedSandbox(item *runtimeapi.PodSandbox) *sandbox.RuntimeSandbox {
+	return &sandbox.RuntimeSandbox{
 		ContainerID: item.Id,
 		Pod: attachment.Pod{
 			Namespace: item.GetMetadata().GetNamespace(), Name: item.GetMetadata().GetName(), UID: item.GetMetadata().GetUid(),
@@ -59,8 +79,13 @@ func (conn *connection) sandboxStatus(ctx context.Context, limit time.Duration, 
 		Ready:   item.State == runtimeapi.PodSandboxState_SANDBOX_READY,
 		Created: time.Unix(0, item.CreatedAt),
 	}
+}
+
+// sandboxStatus returns the sandbox with its network namespace. It returns nil for a sandbox that has gone. If the status lacks the
+// namespace, it returns the sandbox and an error.
+func (conn *connection) sandboxStatus(ctx context.Context, limit time.Duration, s *sandbox.RuntimeSandbox) (*sandbox.RuntimeSandbox, error) {
 	// Only the verbose status has the namespace.
-	answer, err := conn.api.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: item.Id, Verbose: true})
+	answer, err := conn.api.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: s.ContainerID, Verbose: true})
 	if status.Code(err) == codes.NotFound {
 		return nil, nil
 	}
