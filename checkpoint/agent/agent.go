@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/checkpoint/capture/watch"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/hostends"
@@ -29,6 +30,11 @@ type Options struct {
 	// HostGrace is the time that the host's network manager has for a device that is back. After that, the agent sets
 	// the device up and makes it a member of its bond.
 	HostGrace time.Duration
+	// Identities tell whose sandboxes are. OnlyOwn makes the agent write no first checkpoint.
+	Identities capture.IdentitySources
+	OnlyOwn    bool
+	// OnEmptyPod is called with each pod that has no interface on a device of the host. Several goroutines may call it. It may be nil.
+	OnEmptyPod func(attachment.Pod)
 	// RebuildBond makes the agent build a bond that is still missing after HostGrace.
 	RebuildBond bool
 	Log         *slog.Logger
@@ -74,6 +80,11 @@ type Agent struct {
 	// unreadable is the number of checkpoints that cannot be read. accessChanged says that the Reconciler does not know all host accesses.
 	unreadable    int
 	accessChanged bool
+	// pods are the attachments by their pods. changedPods are those of which the observers may know too little, and connectivityTold says that
+	// they have heard of the others.
+	pods             map[attachment.Pod]*podMembers
+	changedPods      map[attachment.Pod]bool
+	connectivityTold bool
 	// driftsChanged says that the file does not have all confirmed drifts. driftsSavedAt is when it was written.
 	driftsChanged bool
 	driftsSavedAt time.Time
@@ -172,6 +183,7 @@ func New(opts Options) (*Agent, error) {
 		complaints: complaints{log: opts.Log, logged: map[string]time.Time{}},
 		members:    map[attachment.Key]*member{}, stacks: map[string]*stack{},
 		concerns: map[*member]bool{}, accessChanged: true,
+		pods: map[attachment.Pod]*podMembers{}, changedPods: map[attachment.Pod]bool{},
 		ends: make(chan func()), findings: make(chan struct{}, 1), requests: make(chan func()),
 	}
 	if a.paused, err = loadPause(a.pauseFile()); err != nil {
@@ -194,16 +206,41 @@ func New(opts Options) (*Agent, error) {
 	})
 	a.refresher, err = watch.New(watch.Options{
 		Store: opts.Store, Host: restorer.Host(), OnError: a.refreshFailed, OnRefusals: a.wakeForFindings, OnRead: a.hostAccess.MarkSandboxes,
+		Identities: opts.Identities, OnlyOwn: opts.OnlyOwn, OnForgotten: a.logForgotten, OnEmpty: opts.OnEmptyPod,
 	})
 	if err != nil {
 		a.Close()
 		return nil, err
 	}
 	a.readIndex()
+	a.forgetDetached()
 	if err := a.loadDrifts(); err != nil {
 		a.Log.Warn("the note of earlier drift cannot be read: the agent may undo such a change together with a loss", "error", err)
 	}
 	return a, nil
+}
+
+// forgetDetached drops the checkpoints of what other programs have detached while no agent ran: the first restore must not bring it back.
+func (a *Agent) forgetDetached() {
+	if a.Identities.Cache == nil {
+		return
+	}
+	ids := capture.IdentitySources{Cache: a.Identities.Cache}.Read(context.Background())
+	for key, m := range a.members {
+		reason := ids.DetachedReason(key, capture.HadResult(m.record), false)
+		if reason == "" || !capture.IsForeign(m.record) {
+			continue
+		}
+		sandbox := capture.Renewal{Store: a.Store, Namespace: m.record.Namespace, ContainerIDs: []string{key.ContainerID}}
+		forgotten, err := sandbox.ForgetDetached(context.Background(), func(k attachment.Key) bool { return k == key })
+		if len(forgotten) > 0 {
+			a.logForgotten(forgotten, reason)
+		}
+		if err != nil {
+			a.Log.Debug("a checkpoint of what was detached is not forgotten yet", "attachment", key.String(), "error", err)
+		}
+	}
+	a.readIndex()
 }
 
 // Close releases what the agent has open. Call it after Run has returned.
@@ -266,6 +303,11 @@ func (a *Agent) refreshFailed(namespace attachment.Namespace, err error) {
 		a.wakeForFindings()
 	}
 	a.complaints.warn("a checkpoint is not kept fresh", err, time.Now(), "namespace", namespace.Path)
+}
+
+// logForgotten logs that checkpoints of what other programs have detached were dropped.
+func (a *Agent) logForgotten(keys []attachment.Key, reason string) {
+	a.Log.Info("forgotten: another program has detached it", "attachments", len(keys), "first", keys[0].String(), "why", reason)
 }
 
 // hostAccessChanged logs what the Reconciler has made right. Many pods are one line.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
@@ -41,7 +42,7 @@ func presenceOf(host *kernel.Namespace, r checkpoint.Record, sandboxRecords []ch
 		return nicAway
 	case r.Interface.ParentsInSandbox:
 		return presenceOnSibling(host, r, sandboxRecords, devices)
-	case !allUp(host, r.Interface.Parents):
+	case !capture.ParentsUp(host, r.Interface.Parents):
 		return presenceUnknown
 	}
 	return away
@@ -86,16 +87,4 @@ func deviceOf(r checkpoint.Record, sandboxRecords []checkpoint.Record, devices n
 		}
 	}
 	return netstate.LiveDevice{}, false
-}
-
-// allUp says that all recorded devices are in the host, and up. It ignores devices without an index, as old records
-// have them.
-func allUp(host *kernel.Namespace, recorded []netstate.Device) bool {
-	return !slices.ContainsFunc(recorded, func(p netstate.Device) bool {
-		if p.IfIndex == 0 {
-			return false
-		}
-		d, err := host.Device(p.IfIndex)
-		return err != nil || !d.Up
-	})
 }

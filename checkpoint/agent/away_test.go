@@ -49,7 +49,7 @@ func TestTakenAwayForCertain(t *testing.T) {
 	fresh.Run(t, later.netns, "ip link del eth0")
 	fresh.Run(t, "", "mount --bind /proc/self/ns/net "+covered.netns)
 	n.awaitConfirmed(t, covered, later)
-	fresh.Run(t, "", "umount "+covered.netns)
+	fresh.Run(t, "", "umount -l "+covered.netns) // The agent can be looking into it.
 
 	fresh.IP(t, "", "link del lan0")
 	n.awaitState(t, "lan0", control.Lost)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/capture/watch"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/statefile"
@@ -46,13 +47,13 @@ const driftDelay = time.Second
 func (a *Agent) updateDrifts(instant time.Time) {
 	for key, finding := range a.refresher.TakeRefusals() {
 		if m := a.members[key]; m != nil {
-			m.finding, a.concerns[m] = finding, true
+			m.finding, a.concerns[m], a.changedPods[m.record.Pod] = finding, true, true
 		}
 	}
-	access := map[*member]control.Drift{}
+	access := map[*member]watch.Refusal{}
 	for _, f := range a.hostAccess.Drifts() {
 		if m := a.members[f.Attachment]; m != nil {
-			access[m], a.concerns[m] = f, true
+			access[m], a.concerns[m] = watch.Refusal{Drift: f}, true
 		}
 	}
 	for m := range a.concerns {
@@ -71,12 +72,15 @@ func (a *Agent) updateDrifts(instant time.Time) {
 }
 
 // updateDrift makes a drift of the finding, unless that is a loss. finding is nil if there is none.
-func (a *Agent) updateDrift(m *member, finding *control.Drift, instant time.Time) {
-	if finding != nil && !m.isLost() {
+func (a *Agent) updateDrift(m *member, finding *watch.Refusal, instant time.Time) {
+	if finding != nil && (finding.WentAlone || !m.isLost()) {
 		if m.drift == nil {
-			m.drift = &drift{Drift: *finding, Since: instant}
+			m.drift = &drift{Drift: finding.Drift, Since: instant}
 		}
 		m.drift.setReason(finding.Reason, instant)
+		if finding.WentAlone && !m.drift.Confirmed { // The loss, if there is one, came later.
+			a.noteConfirmed(m, true)
+		}
 		if !m.drift.Confirmed && instant.Sub(m.drift.Since) >= driftDelay {
 			a.confirmDrift(m, instant)
 		}
@@ -86,7 +90,7 @@ func (a *Agent) updateDrift(m *member, finding *control.Drift, instant time.Time
 		a.judge(m.stack)
 	}
 	if d := m.drift; d != nil && a.driftEnded(m, finding != nil) {
-		m.drift = nil
+		m.drift, a.changedPods[m.record.Pod] = nil, true
 		a.driftsChanged = a.driftsChanged || d.Confirmed
 		a.place(m)
 	}
@@ -108,13 +112,20 @@ func (a *Agent) confirmDrift(m *member, instant time.Time) {
 	state := a.presenceOf(r)
 	if state <= nicAway {
 		if loss := restore.AwayNICLoss(a.devices, r.Interface.Link); state == nicAway && loss != nil && m.stack != nil {
-			m.stack.away, m.stack.loss = loss, loss
+			m.stack.away = loss
+			a.judge(m.stack)
 		}
 		d.Since = instant
 		return
 	}
-	d.Confirmed, d.TakenAway, d.CapturedAt, d.Index = true, state == away, r.CapturedAt, r.Interface.Link.Index
-	a.driftsChanged = true
+	a.noteConfirmed(m, state == away)
+}
+
+// noteConfirmed notes that the drift is certain, and whether somebody has taken the interface away.
+func (a *Agent) noteConfirmed(m *member, takenAway bool) {
+	d, r := m.drift, m.record
+	d.Confirmed, d.persistent, d.TakenAway, d.CapturedAt, d.Index = true, true, takenAway, r.CapturedAt, r.Interface.Link.Index
+	a.driftsChanged, a.changedPods[r.Pod] = true, true
 	a.place(m)
 }
 

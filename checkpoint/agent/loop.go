@@ -213,6 +213,7 @@ func (a *Agent) decide(ctx context.Context) {
 	}
 	rules := rules{paused: a.paused != nil, pauseEnds: a.pauseEnds(instant), guarded: lost > 0 && a.Store.Guarded(), grace: a.HostGrace}
 	a.reportChanges(rules.paused || rules.guarded, instant)
+	a.tellConnectivity()
 	for _, c := range a.chains {
 		previous := c.decided
 		d := c.decide(rules, instant)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
-	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/checkpoint/capture/watch"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
@@ -22,7 +22,7 @@ type member struct {
 	stack      *stack
 	searchedAt time.Time
 	// finding is why the checkpoint is not renewed. drift is what the loop makes of it.
-	finding *control.Drift
+	finding *watch.Refusal
 	drift   *drift
 	// lost says what became of the interface since it was lost.
 	lost *lostInterface
@@ -47,6 +47,8 @@ type stack struct {
 	away *restore.Loss
 	// takenAway says that somebody took the interfaces away before the loss, which is to stay so.
 	takenAway bool
+	// cutOff says that nothing reaches the interfaces.
+	cutOff bool
 }
 
 // lossToRestore is the loss of those that the agent restores.
@@ -111,6 +113,7 @@ func (a *Agent) sandboxRead(before, after indexedSandbox) {
 		if m.record.Namespace != r.Namespace {
 			m.searchedAt = time.Time{}
 		}
+		a.assign(m, r.Pod)
 		m.record = r
 		a.place(m)
 	}
@@ -125,6 +128,7 @@ func (a *Agent) sandboxRead(before, after indexedSandbox) {
 func (a *Agent) remove(m *member) {
 	m.searchedAt = time.Now()
 	a.place(m)
+	a.unassign(m)
 	a.accessChanged = a.accessChanged || m.record.HostAccess != nil
 	a.captured.count(m.record.CapturedAt, time.Time{})
 	a.driftsChanged = a.driftsChanged || m.drift != nil && m.drift.Confirmed
@@ -156,6 +160,7 @@ func (a *Agent) place(m *member) {
 	if next == m.stack {
 		return
 	}
+	a.changedPods[m.record.Pod] = true
 	if m.stack != nil {
 		delete(m.stack.members, m)
 		m.stack.changes++
@@ -179,9 +184,16 @@ func (a *Agent) judge(stacks ...*stack) {
 	for i, loss := range restore.Losses(a.devices, records) {
 		s := stacks[i]
 		lost := s.loss != nil
-		if s.loss = cmp.Or(loss, s.away); lost && s.loss == nil {
+		s.loss = cmp.Or(loss, s.away)
+		if lost && s.loss == nil {
 			for m := range s.members { // A device that was in another namespace can have its index again.
 				a.refresher.CheckpointsChanged(m.record.Attachment.ContainerID, a.recordsBeside(m.record))
+			}
+		}
+		before := s.cutOff
+		if s.cutOff = cutsOff(s.lossToRestore(), s.record.Interface.Parents, a.devices); s.cutOff != before {
+			for m := range s.members {
+				a.changedPods[m.record.Pod] = true
 			}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/restore"
 )
 
-// Event is what an observer hears: a WakeSource, a LossCount, a Try, an Outage, a Connection or Changes. The loop calls the
+// Event is what an observer hears: a WakeSource, a LossCount, a Try, an Outage, a Connection, Changes or a Connectivity. The loop calls the
 // observers one after the other, so they return at once.
 type Event any
 

@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/control"
+	"github.com/relink-cni/relink/pkg/printable"
 	"github.com/relink-cni/relink/pkg/statefile"
 	"github.com/relink-cni/relink/pkg/wait"
 )
@@ -47,8 +51,18 @@ func (a *Agent) runInLoop(ctx context.Context, f func()) error {
 // Status returns the state of the agent. It waits for nothing.
 func (a *Agent) Status() control.Status {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.status
+	s := a.status
+	a.mu.Unlock()
+	s.Unrecorded = []control.Unrecorded{}
+	for _, u := range a.refresher.Unrecorded() {
+		s.Unrecorded = append(s.Unrecorded, control.Unrecorded{
+			Attachment: u.Attachment, Pod: u.Pod, Netns: u.Namespace.Path, Base: checkpoint.Base(u.Interface.Parents).Name, Obstacle: string(u.Obstacle), Reason: printable.Line(u.Reason),
+		})
+	}
+	slices.SortFunc(s.Unrecorded, func(a, b control.Unrecorded) int {
+		return strings.Compare(a.Attachment.String(), b.Attachment.String())
+	})
+	return s
 }
 
 // Pause makes the agent restore nothing for that length of time, and finish no killed move. Length 0 means until Resume.

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,7 +140,11 @@ func (r *captureRun) write(a *InterfaceAction, records recordIndex) error {
 	if *a = current; !a.changesCheckpoint() {
 		return nil
 	}
-	return r.Store.Save(recordOf(*a))
+	writer := cmp.Or(r.Writer, Writer)
+	if a.State == Refreshed && a.torn == nil {
+		writer = a.recorded.Writer // Who has attached it has not changed.
+	}
+	return r.Store.Save(recordOf(*a, writer))
 }
 
 // redecide decides by the interface and its checkpoint as they are now.
@@ -160,6 +165,11 @@ func (r *captureRun) redecide(a InterfaceAction, records recordIndex) (Interface
 	f, err := inspector.inspect(name)
 	if err != nil {
 		return a, err
+	}
+	if f != nil && r.Writer == AgentWriter {
+		if err := inspector.checkStillUp(*f); err != nil { // Nobody has asked for a checkpoint of what goes at this moment.
+			return a, err
+		}
 	}
 	records = r.reload(a, records)
 	if a.State == Refreshed && !slices.ContainsFunc(records.readable, func(r checkpoint.Record) bool { return r.Attachment == a.Attachment }) {

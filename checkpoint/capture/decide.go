@@ -20,6 +20,7 @@ import (
 const (
 	Writer       = "relink capture"
 	ImportWriter = "relink import"
+	AgentWriter  = "relink-agent"
 )
 
 // LiveInterface is an interface of a running sandbox. A checkpoint can hold it, unless Settled says otherwise.
@@ -36,6 +37,8 @@ type LiveInterface struct {
 	// attached or for a VF of SR-IOV, Failed for what could not be looked at.
 	Settled change.State
 	Reason  string
+	// IsVF says that it is a VF of SR-IOV.
+	IsVF bool
 	// NeverDown says that what is missing now was taken away on purpose (LinkHistory).
 	NeverDown bool
 	// access is the host access of an interface without a readable checkpoint, nil for none.
@@ -127,6 +130,7 @@ func (m matchedRecords) decideByCheckpoint(f LiveInterface, refresh bool) Interf
 	case f.Settled != "" && recorded:
 		return recordAction(r, f.Settled, f.Reason)
 	case f.Settled != "":
+		a.IsVF = f.IsVF
 		return a.decided(f.Settled, f.Reason)
 	case recorded:
 		a.recorded = &r

@@ -182,7 +182,7 @@ func TestRefreshKeepsWhatIsOwed(t *testing.T) {
 		r := recordOn("c1", 1, "relink-macvlan")
 		r.AnnouncementOwed = owed
 		actions := Decide(nodeWith([]LiveInterface{found("c1", 1, nil)}, []checkpoint.Record{r}), true)
-		if got := recordOf(actions[0]); actions[0].State != Refreshed || got.AnnouncementOwed != owed {
+		if got := recordOf(actions[0], Writer); actions[0].State != Refreshed || got.AnnouncementOwed != owed {
 			t.Errorf("owed %v: %s, owed %v", owed, actions[0].State, got.AnnouncementOwed)
 		}
 	}
@@ -248,7 +248,7 @@ func TestRefreshKeepsWhatTheKernelDoesNotKnow(t *testing.T) {
 	r.Pod = attachment.Pod{Namespace: "shop", Name: "web"}
 	r.CNI.Config = []byte(`{"name": "lan"}`)
 	a := Decide(nodeWith([]LiveInterface{found("other", 1, nil)}, []checkpoint.Record{r}), true)[0]
-	got := recordOf(a)
+	got := recordOf(a, Writer)
 	if got.Attachment != r.Attachment || got.Pod != r.Pod || string(got.CNI.Config) != string(r.CNI.Config) ||
 		got.Writer != Writer {
 		t.Errorf("%+v", got)

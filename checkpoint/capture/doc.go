@@ -8,5 +8,8 @@
 // A pod that is being attached or detached has no checkpoint for a moment. So a second look follows at everything that
 // was refused, has failed or could not be looked at.
 //
+// The agent does the same for one sandbox at a time (package watch): a [FirstRecording] writes the first checkpoints, once no plugin is at work any more
+// ([Identities]), and a [Renewal] keeps them fresh, and forgets what another program has detached.
+//
 // [FindUnrecorded] is a dry run for what has no checkpoint: what relink check reports.
 package capture

@@ -198,7 +198,7 @@ func TestDecideFile(t *testing.T) {
 func TestWhatIsRememberedOfAFile(t *testing.T) {
 	file := fixFile(nil)
 	a := indexRecords(nil, nil).match(ns(1), nil).decideFile(file, nil)
-	r := recordOf(a)
+	r := recordOf(a, Writer)
 	if diff := cmp.Diff(file.built, r.Interface, addresses); diff != "" {
 		t.Error(diff)
 	}
@@ -209,7 +209,7 @@ func TestWhatIsRememberedOfAFile(t *testing.T) {
 	live := fixLive(func(i *netstate.Interface) {
 		i.Link.Up, i.Routes, i.Settings = false, nil, map[string]string{"ipv4/forwarding": "1"}
 	})
-	r = recordOf(indexRecords(nil, nil).match(ns(1), nil).decideFile(file, live))
+	r = recordOf(indexRecords(nil, nil).match(ns(1), nil).decideFile(file, live), Writer)
 	want := fixLive(nil).Live
 	want.Settings = map[string]string{"ipv4/proxy_arp": "1"}
 	if diff := cmp.Diff(want, r.Interface, addresses); diff != "" {

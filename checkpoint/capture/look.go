@@ -34,6 +34,9 @@ type inspector struct {
 	attached []string
 	// refresh says that recorded interfaces are recorded anew.
 	refresh bool
+	// onlyLinks is for who looks again later: it leaves out what an interface has beside its link, its parents and its addresses, which takes most
+	// of the time, and tells of NICs in namespaces that nobody knows yet.
+	onlyLinks bool
 	// extra are the networks for which the host has rules of iptables for host access.
 	extra []netip.Prefix
 }
@@ -95,10 +98,18 @@ func (l *inspector) inspectSandbox(s sandbox.Sandbox, onlyNew bool) []InterfaceA
 		return failed(attachment.Namespace{Device: s.Device, Inode: s.Inode}, err)
 	}
 	defer namespace.Close()
-	id := namespace.Identity()
+	actions, err := l.inspectNamespace(namespace, onlyNew)
+	if err != nil {
+		return failed(namespace.Identity(), err)
+	}
+	return actions
+}
+
+// inspectNamespace is inspectSandbox for an open namespace.
+func (l *inspector) inspectNamespace(namespace *kernel.Namespace, onlyNew bool) ([]InterfaceAction, error) {
 	inspector, err := l.openInspector(namespace)
 	if err != nil {
-		return failed(id, err)
+		return nil, err
 	}
 	var found []LiveInterface
 	for _, d := range inspector.sandboxDevices {
@@ -106,17 +117,19 @@ func (l *inspector) inspectSandbox(s sandbox.Sandbox, onlyNew bool) []InterfaceA
 		if d.Name == "lo" || onlyNew && recorded {
 			continue
 		}
-		inspector.limitSettings(l.refresh || !recorded, record)
+		if inspector.limitSettings(l.refresh || !recorded, record); l.onlyLinks {
+			inspector.extent = kernel.Extent{}
+		}
 		f, err := inspector.inspect(d.Name)
 		if err != nil {
-			failed := l.failed(id, netstate.Link{Name: d.Name, Index: d.Index}, err)
+			failed := l.failed(namespace.Identity(), netstate.Link{Name: d.Name, Index: d.Index}, err)
 			f = &failed
 		}
 		if f != nil {
 			found = append(found, *f)
 		}
 	}
-	return inspector.records.decideSandbox(found, l.refresh)
+	return inspector.records.decideSandbox(found, l.refresh), nil
 }
 
 // identify returns whose the link is. It asks for the leases only if nothing else tells all of it: there can be very many.
@@ -186,19 +199,25 @@ func (r *sandboxInspector) inspect(name string) (*LiveInterface, error) {
 	f.Identity = r.identify(f.Namespace, live.Link, r.records.records)
 	attached := f.InCache || r.records.recorded(live.Link.Index)
 	switch {
-	// What is on a device of the host was given to the sandbox, as a CNI plugin does. What a process in the sandbox makes for itself is not,
-	// except for what it stacks on a given interface (findOrigin).
-	case !attached && (err != nil || len(checkpoint.HostParents(live)) == 0):
+	// What is on a device of the host was given to the sandbox, as a CNI plugin does, and so was hardware. What a process in the sandbox makes for
+	// itself is not, except for what it stacks on a given interface (findOrigin).
+	case !attached && len(checkpoint.HostParents(live)) == 0 && !isHardware(live):
 		return nil, nil
-	case err != nil:
-		f.Settled, f.Reason = change.Refused, vf.Error()
+	case !attached && isHardware(live) && f.Attachment.ContainerID == checkpoint.UnnamedID(f.Namespace):
+		if !r.onlyLinks {
+			return nil, nil
+		}
+		f.Settled, f.Reason = Skipped, unknownNIC
 		return f, nil
-	case !attached:
+	case err != nil:
+		f.Settled, f.Reason, f.IsVF = change.Refused, vf.Error(), true
+		return f, nil
+	case !attached && len(live.Parents) > 0:
 		if f.Settled, f.Reason, err = r.findOrigin(*f); err != nil {
 			return nil, err
 		}
 	}
-	if _, readable := r.records.record(*f); !readable {
+	if _, readable := r.records.record(*f); !readable && r.extent.ForCheckpoint {
 		if err := r.captureAccess(f); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", path, name, err)
 		}
@@ -212,6 +231,14 @@ func (r *sandboxInspector) inspect(name string) (*LiveInterface, error) {
 		return nil, fmt.Errorf("%s: %s can't be remembered: %w", path, name, err)
 	}
 	return f, nil
+}
+
+// unknownNIC is why a NIC is left alone in a namespace that may be no pod's.
+const unknownNIC = "it is a NIC, and neither a container runtime nor a CNI cache knows its sandbox"
+
+// isHardware says that the interface is a NIC with a place on a bus.
+func isHardware(live netstate.Interface) bool {
+	return live.Link.Kind == netstate.KindNIC && live.Link.NIC != nil && live.Link.NIC.BusAddress != ""
 }
 
 // captureAccess finds out which host access the interface has.

@@ -169,21 +169,29 @@ func (r *renewalRun) limitSettings(index int, record checkpoint.Record) error {
 // interface is still up now, everything that was read about it before is whole.
 func (r *renewalRun) checkStillUp() error {
 	for _, f := range r.interfaces {
-		if err := checkDeviceUp(r.inspector.namespace, f.Live.Link.Index, f.Live.Link.Up); err != nil {
+		if err := r.inspector.checkStillUp(f); err != nil {
 			return err
 		}
-		namespace, devices := r.Host, r.Devices
-		if f.Live.ParentsInSandbox {
-			namespace, devices = r.inspector.namespace, r.inspector.sandboxDevices
+	}
+	return nil
+}
+
+// checkStillUp is for one interface.
+func (r *sandboxInspector) checkStillUp(f LiveInterface) error {
+	if err := checkDeviceUp(r.namespace, f.Live.Link.Index, f.Live.Link.Up); err != nil {
+		return err
+	}
+	namespace, devices := r.host, r.hostDevices
+	if f.Live.ParentsInSandbox {
+		namespace, devices = r.namespace, r.sandboxDevices
+	}
+	for _, p := range f.Live.Parents {
+		parent, exists := devices.ByName(p.Name)
+		if !exists {
+			return errWentDown // The device came during the reading.
 		}
-		for _, p := range f.Live.Parents {
-			parent, exists := devices.ByName(p.Name)
-			if !exists {
-				return errWentDown // The device came during the reading.
-			}
-			if err := checkDeviceUp(namespace, parent.Index, parent.Up); err != nil {
-				return err
-			}
+		if err := checkDeviceUp(namespace, parent.Index, parent.Up); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -206,10 +214,24 @@ func (r *renewalRun) updateCheckpoints(unbroken bool) (outcomes []InterfaceOutco
 	}
 	for _, a := range r.inspector.records.decideSandbox(r.interfaces, true) {
 		if a.torn == nil && a.recorded != nil {
+			if r.isReplaced(*a.recorded, a.Interface) {
+				outcomes = append(outcomes, r.forgetReplaced(a))
+				continue
+			}
+			a.WentAlone = a.State == change.Refused && r.wentAlone(*a.recorded)
 			outcomes = append(outcomes, r.updateCheckpoint(a))
 		}
 	}
 	return outcomes
+}
+
+// forgetReplaced drops the checkpoint of an interface that was detached. The one that has its name now is recorded anew.
+func (r *renewalRun) forgetReplaced(a InterfaceAction) InterfaceOutcome {
+	a = a.decided(Replaced, "another program has detached it, and attached another one under its name")
+	if err := r.Store.ForgetListed(*a.recorded, nil); err != nil {
+		a.Fail(err)
+	}
+	return a.InterfaceOutcome
 }
 
 // updateCheckpoint carries out the action, if it changes the record.
@@ -221,8 +243,7 @@ func (r *renewalRun) updateCheckpoint(a InterfaceAction) InterfaceOutcome {
 	if r.Store.Detaching(a.Namespace, previous.Attachment.IfName) {
 		return a.decided(change.Kept, "it is being detached").InterfaceOutcome
 	}
-	record := recordOf(a)
-	record.Writer = previous.Writer
+	record := recordOf(a, previous.Writer)
 	if r.quick[a.Interface.Link.Index] {
 		keepSettingNotes(previous.Interface, &record.Interface)
 	}

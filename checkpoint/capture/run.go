@@ -29,6 +29,8 @@ type Options struct {
 	Refresh bool
 	// DryRun decides and writes nothing.
 	DryRun bool
+	// Writer is what the records have as Writer, the package's for none.
+	Writer string
 }
 
 // The states of an interface's checkpoint, beside those of all verbs. A dry run has those that begin with To in place of the others.
@@ -36,6 +38,7 @@ const (
 	Captured  change.State = "captured"
 	Refreshed change.State = "refreshed"
 	Skipped   change.State = "left alone"
+	Replaced  change.State = "replaced"
 	ToCapture change.State = "to capture"
 	ToRefresh change.State = "to refresh"
 )
@@ -47,6 +50,10 @@ type InterfaceOutcome struct {
 	Interface netstate.Interface   `json:"interface,omitzero"`
 	// File is the file of an import.
 	File string `json:"file,omitempty"`
+	// WentAlone says that a recorded interface is gone, and that its parents were there and up after that: somebody took it away.
+	WentAlone bool `json:"-"`
+	// IsVF says that it is a VF of SR-IOV, which relink does not bring back.
+	IsVF bool `json:"-"`
 }
 
 // InterfaceReport is the whole of what a run found and did. Its notes name entries of the caches that cannot be read.
@@ -224,8 +231,7 @@ func (a InterfaceAction) isAbout(earlier InterfaceAction) bool {
 func captureTime() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
 // recordOf returns the record for the action to write.
-func recordOf(a InterfaceAction) checkpoint.Record {
-	writer := Writer
+func recordOf(a InterfaceAction, writer string) checkpoint.Record {
 	if a.file != nil {
 		writer = ImportWriter
 	}

@@ -52,6 +52,8 @@ type Status struct {
 	Paused *Pause  `json:"paused,omitempty"`
 	Chains []Chain `json:"chains"`
 	Drift  []Drift `json:"drift"`
+	// Unrecorded are the interfaces of pods on devices of the host that have no checkpoint: nothing brings them back.
+	Unrecorded []Unrecorded `json:"unrecorded"`
 	// Unannounced is the number of attachments that were not announced to their neighbours yet.
 	Unannounced int `json:"owed"`
 	// Audit is the last one, nil before the first.
@@ -154,6 +156,19 @@ type Drift struct {
 	Attachment attachment.Key `json:"attachment"`
 	Pod        attachment.Pod `json:"pod,omitzero"`
 	Reason     string         `json:"reason"`
+}
+
+// Unrecorded is an interface of a pod that has no checkpoint.
+type Unrecorded struct {
+	Attachment attachment.Key `json:"attachment"`
+	Pod        attachment.Pod `json:"pod,omitzero"`
+	// Netns is the path of the network namespace.
+	Netns string `json:"netns"`
+	// Base is the NIC or bond that the interface is on, empty if that is not known or if the interface is a NIC.
+	Base string `json:"base,omitempty"`
+	// Obstacle says in a word why it has none (capture.Obstacle), and Reason in words.
+	Obstacle string `json:"obstacle"`
+	Reason   string `json:"reason"`
 }
 
 // PauseRequest asks the agent to restore nothing for a while.

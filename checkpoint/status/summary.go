@@ -60,6 +60,18 @@ func SplitUnrecorded(found []capture.InterfaceOutcome) (missing []capture.Interf
 	return missing, problems
 }
 
+// AddAgentReasons gives interfaces without a checkpoint the reason that the agent has for them.
+func AddAgentReasons(missing []capture.InterfaceOutcome, agent control.Status) {
+	for i := range missing {
+		o := &missing[i]
+		for _, u := range agent.Unrecorded {
+			if o.Reason == "" && u.Netns == o.Namespace.Path && u.Attachment.IfName == o.Interface.Link.Name {
+				o.Reason = "relink-agent: " + u.Reason
+			}
+		}
+	}
+}
+
 // CaptureAdvice says how to get a checkpoint of an interface that has none, or what keeps relink capture from writing one.
 func CaptureAdvice(o capture.InterfaceOutcome) string {
 	switch {

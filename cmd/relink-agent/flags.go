@@ -35,11 +35,12 @@ func (l *commandLine) flags() *pflag.FlagSet {
 	flags.StringVar(&l.dir, "checkpoint-dir", "", "`directory` of the checkpoints (default $"+checkpoint.DirEnv+", else "+checkpoint.DefaultDir+")")
 	flags.DurationVar(&l.HostGrace, "host-grace", 2*time.Second, "how long the host's network manager has for a NIC that is back")
 	flags.BoolVar(&l.RebuildBond, "rebuild-bond", false, "build a bond that is missing from its record, after --host-grace")
+	flags.StringVar(&l.record, "record", recordAll, "`which` interfaces of pods get a checkpoint: all that are on devices of this node, whoever attached them, or own for those that relink attached")
 	flags.StringVar(&l.runtimeEndpoint, "runtime-endpoint", "", "`endpoint` of the container runtime, such as unix:///run/containerd/containerd.sock (default as crictl finds it)")
 	flags.DurationVar(&l.auditEvery, "audit-every", 5*time.Minute, "`time` between two audits of pods, checkpoints and addresses; 0 for none")
 	flags.BoolVar(&l.gc, "gc", true, "free what two audits have proven dead, as relink gc does; --gc=false only audits")
 	flags.StringVar(&l.metricsListen, "metrics-listen", "", "`address` that answers to /metrics, /healthz and /readyz, such as 127.0.0.1:9477 (default none)")
-	flags.StringVar(&l.kubeconfig, "kubeconfig", "", "`file` that names the Kubernetes API, for the owners of pods and for events on pods, such as /etc/kubernetes/kubelet.conf (default that of the pod in which the agent runs, else none)")
+	flags.StringVar(&l.kubeconfig, "kubeconfig", "", "`file` that names the Kubernetes API, for the owners, events and conditions of pods, such as /etc/kubernetes/kubelet.conf (default that of the pod in which the agent runs, else none)")
 	flags.BoolVar(&l.controller, "controller", false, "do not watch a node: keep what is true of address pools as a whole. Of several such processes one works")
 	flags.TextVar(&l.level, "log-level", slog.LevelInfo, "least `level` of what is logged: debug, info, warn or error")
 	flags.BoolVar(&l.version, "version", false, "print the version")
@@ -62,6 +63,8 @@ func parse(args []string) (*options, error) {
 		return nil, fmt.Errorf("unknown argument %q; see relink-agent --help", flags.Arg(0))
 	case opts.HostGrace < 0:
 		return nil, fmt.Errorf("invalid --host-grace %s: must not be negative", opts.HostGrace)
+	case opts.record != recordAll && opts.record != recordOwn:
+		return nil, fmt.Errorf("invalid --record %q: must be %s or %s", opts.record, recordAll, recordOwn)
 	case opts.auditEvery != 0 && opts.auditEvery < minAuditInterval:
 		return nil, fmt.Errorf("invalid --audit-every %s: must be 0 for none, or at least %s", opts.auditEvery, minAuditInterval)
 	case opts.metricsListen != "" && !isListenAddress(opts.metricsListen):

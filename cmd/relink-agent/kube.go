@@ -30,7 +30,7 @@ func connect(kubeconfig string, log *slog.Logger) (*kube.Client, error) {
 	case err != nil:
 		return nil, fmt.Errorf("the service account of the agent's pod: %w; repair it, or set automountServiceAccountToken: false", err)
 	case api == nil:
-		log.Debug("no Kubernetes API is configured: no events on pods are written")
+		log.Debug("no Kubernetes API is configured: no events and conditions are written")
 	}
 	return api, nil
 }

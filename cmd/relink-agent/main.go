@@ -42,6 +42,8 @@ type options struct {
 	// runtimeEndpoint is the endpoint of the container runtime. If it is empty, the agent finds the runtime as crictl
 	// does.
 	runtimeEndpoint string
+	// record says which interfaces get a checkpoint: recordAll or recordOwn.
+	record string
 	// metricsListen is a TCP address for metrics and health, as host:port. Empty means none.
 	metricsListen string
 	// controller says that the process keeps address pools as a whole, and no node.
@@ -49,6 +51,12 @@ type options struct {
 	// api is the Kubernetes API. It is nil if there is none.
 	api *kube.Client
 }
+
+// The values of --record.
+const (
+	recordAll = "all"
+	recordOwn = "own"
+)
 
 func main() { os.Exit(start(os.Args[1:])) }
 

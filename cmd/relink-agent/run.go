@@ -8,8 +8,11 @@ import (
 	"github.com/relink-cni/relink/checkpoint/agent"
 	"github.com/relink-cni/relink/checkpoint/agent/metrics"
 	"github.com/relink-cni/relink/checkpoint/agent/podevents"
+	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/control/serve"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/cniplugin"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/kube"
@@ -36,20 +39,9 @@ func run(ctx context.Context, opts options) error {
 	exporter := metrics.New(cniplugin.Version, leases)
 	opts.Observers = []func(agent.Event){exporter.Observe}
 	sources := serve.Sources{Runtime: runtime}
-	var loops []func(context.Context)
-	if opts.api != nil {
-		recorder := kube.NewRecorder(opts.api, "relink-agent", nodeName(), opts.Log)
-		exporter.RegisterPodEvents(recorder.Counts)
-		opts.Observers = append(opts.Observers, podevents.NewObserver(recorder))
-		owners, api := kube.NewOwners(opts.api, nodeName(), opts.Log), kube.NewPools(opts.api)
-		pools := node.New(node.Config{
-			API: api, Node: nodeName(), Dir: leases, Log: opts.Log,
-			Watch: func(ctx context.Context, h pool.Handler) { api.Watch(ctx, nodeName(), opts.Log, h) },
-		})
-		exporter.RegisterNodeController(pools.LastAnswer)
-		sources.Owners, sources.Pools = owners, exporter.MeasureRequests(pools)
-		loops = []func(context.Context){recorder.Run, owners.Run, pools.Run}
-	}
+	opts.Identities = capture.IdentitySources{Cache: &cnicache.Cache{Dir: cnicache.DefaultDir}, Runtime: runtime}
+	opts.OnlyOwn = opts.record == recordOwn
+	loops := useAPI(&opts, exporter, &sources, leases)
 	var ready func() error
 	opts.Ready, ready = newReadiness()
 	a, err := agent.New(opts.Options)
@@ -77,4 +69,25 @@ func run(ctx context.Context, opts options) error {
 		group.Go(func() error { loop(ctx); return nil })
 	}
 	return group.Wait()
+}
+
+// useAPI connects the agent with the Kubernetes API, if there is one, and returns what has to run for that.
+func useAPI(opts *options, exporter *metrics.Metrics, sources *serve.Sources, leases string) []func(context.Context) {
+	if opts.api == nil {
+		return nil
+	}
+	recorder := kube.NewRecorder(opts.api, "relink-agent", nodeName(), opts.Log)
+	owners, api := kube.NewOwners(opts.api, nodeName(), opts.Log), kube.NewPools(opts.api)
+	conditions := kube.NewConditions(owners, opts.Log)
+	exporter.RegisterResults(recorder.Counts, conditions.Counts)
+	opts.Observers = append(opts.Observers, podevents.NewObserver(recorder), podevents.NewConditionObserver(conditions))
+	opts.OnEmptyPod = func(pod attachment.Pod) { podevents.SetEmpty(conditions, pod) }
+	opts.Identities.Networks = owners.NetworksOf
+	pools := node.New(node.Config{
+		API: api, Node: nodeName(), Dir: leases, Log: opts.Log,
+		Watch: func(ctx context.Context, h pool.Handler) { api.Watch(ctx, nodeName(), opts.Log, h) },
+	})
+	exporter.RegisterNodeController(pools.LastAnswer)
+	sources.Owners, sources.Pools = owners, exporter.MeasureRequests(pools)
+	return []func(context.Context){recorder.Run, owners.Run, conditions.Run, pools.Run}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/checkpoint/change"
+	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/checkpoint/status"
 	"github.com/relink-cni/relink/cmd/internal/cli"
@@ -79,6 +80,11 @@ func findUncaptured(ctx context.Context, store *checkpoint.Store, cacheDir strin
 	missing, err := capture.FindUnrecorded(ctx, capture.Options{Store: store, CacheDir: cacheDir})
 	if ctx.Err() != nil {
 		return nil, errInterrupted
+	}
+	if len(missing) > 0 {
+		if agent, failed := (control.Client{Patience: agentPatience}).Status(ctx); failed == nil {
+			status.AddAgentReasons(missing, agent)
+		}
 	}
 	return missing, err
 }

@@ -1,8 +1,11 @@
 package kube
 
 import (
+	"encoding/json"
 	"strconv"
 	"strings"
+
+	"github.com/relink-cni/relink/pkg/attachment"
 )
 
 // Whoever may make a pod may write 256 KiB of annotations (TotalAnnotationSizeLimitB in k8s.io/apimachinery), and each ADD of the pod
@@ -23,7 +26,7 @@ const (
 // limitOf is the greatest length of an annotation's value in bytes.
 func limitOf(key string) int {
 	switch {
-	case key == networksKey, key == defaultNetworkKey:
+	case key == networksKey, key == defaultNetworkKey, key == networkStatusKey:
 		return maxNetworks
 	case strings.HasPrefix(key, annotations) && key != ownerKey:
 		return maxStatic
@@ -37,6 +40,33 @@ func checkLength(key, value string) error {
 		return invalid("the pod's annotation %s=%s is longer than %d bytes: shorten it", key, quoteShort(value), limit)
 	}
 	return nil
+}
+
+// networkStatusKey is the annotation in which Multus says what it has attached (Multi-Net-Spec of the Network Plumbing Working Group).
+const networkStatusKey = "k8s.v1.cni.cncf.io/network-status"
+
+// NetworksOf returns the interfaces that Multus says it has attached to the pod. It asks nobody: nothing is known of a pod that the watch
+// does not show yet.
+func (o *Owners) NetworksOf(pod attachment.Pod) (networks []attachment.PodNetwork) {
+	if o.watch == nil {
+		return nil
+	}
+	watched := o.watch.pod(pod.Namespace, pod.Name)
+	if watched == nil || string(watched.UID) != pod.UID {
+		return nil
+	}
+	var status []struct{ Name, Interface, Mac string }
+	if json.Unmarshal([]byte(watched.Annotations[networkStatusKey]), &status) != nil {
+		return nil
+	}
+	for _, s := range status {
+		_, name, found := strings.Cut(s.Name, "/") // The namespace and the name of a NetworkAttachmentDefinition.
+		if !found {
+			name = s.Name
+		}
+		networks = append(networks, attachment.PodNetwork{Network: name, Interface: s.Interface, MAC: strings.ToLower(s.Mac)})
+	}
+	return networks
 }
 
 // quoteShort is the value in quotes for an error. Of a long one it is the beginning.

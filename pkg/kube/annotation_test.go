@@ -8,8 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/owner"
 )
 
@@ -128,14 +130,14 @@ func TestErrorsAreShort(t *testing.T) {
 func TestTheWatchKeepsNoLongValues(t *testing.T) {
 	long := strings.Repeat(",", 255<<10)
 	for _, key := range []string{networksKey, defaultNetworkKey, ownerKey, "ipam.relink.dev/lan", "kubernetes.io/config.mirror"} {
-		pod := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{key: long}}}
-		kept := trimPodMetadata(pod).(*metav1.PartialObjectMetadata).Annotations[key]
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{key: long}}}
+		kept := trimmed(pod).Annotations[key]
 		if len(kept) != limitOf(key)+1 || checkLength(key, kept) == nil {
 			t.Errorf("%s: %d bytes are kept", key, len(kept))
 		}
 		short := long[:limitOf(key)]
 		pod.Annotations[key] = short
-		if kept := trimPodMetadata(pod).(*metav1.PartialObjectMetadata).Annotations[key]; kept != short {
+		if kept := trimmed(pod).Annotations[key]; kept != short {
 			t.Errorf("%s: %d of %d bytes are kept", key, len(kept), len(short))
 		}
 	}
@@ -172,4 +174,25 @@ func BenchmarkTheLongestAnnotations(b *testing.B) {
 			}
 		}
 	})
+}
+
+// Multus's status of a pod names its interfaces. That of another pod of the same name does not count, and neither does one that is no JSON.
+func TestNetworksOf(t *testing.T) {
+	annotated := func(name, status string) string {
+		return objectJSON(t, name, map[string]any{"metadata.annotations": map[string]any{networkStatusKey: status}})
+	}
+	web := annotated("web-0", `[{"name": "cbr0", "interface": "eth0", "default": true}, {"name": "shop/lan", "interface": "net1", "mac": "02:00:00:00:00:0A"}]`)
+	o, _, _ := newOwners(t, "node1", map[string]string{podsPath + "web-0": web, podsPath + "web-1": annotated("web-1", "[")})
+	startWatch(t, o)
+	await(t, "the pods", func() bool { return o.watch.pod("shop", "web-0") != nil && o.watch.pod("shop", "web-1") != nil })
+	uid := string(o.watch.pod("shop", "web-0").UID)
+	want := []attachment.PodNetwork{{Network: "cbr0", Interface: "eth0"}, {Network: "lan", Interface: "net1", MAC: "02:00:00:00:00:0a"}}
+	if got := o.NetworksOf(attachment.Pod{Namespace: "shop", Name: "web-0", UID: uid}); !slices.Equal(got, want) {
+		t.Errorf("web-0 has %v", got)
+	}
+	for _, other := range []attachment.Pod{{Namespace: "shop", Name: "web-0", UID: "another"}, {Namespace: "shop", Name: "web-1", UID: string(o.watch.pod("shop", "web-1").UID)}, {Namespace: "shop", Name: "none", UID: uid}} {
+		if got := o.NetworksOf(other); got != nil {
+			t.Errorf("%v has %v", other, got)
+		}
+	}
 }

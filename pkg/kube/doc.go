@@ -2,8 +2,8 @@
 // that links client-go. Only relink-agent and kubectl-relink link it. Package objects has less of client-go.
 //
 // A [Recorder] writes events on pods. It asks the API about one pod at a time, just before it writes an event on it. [Owners]
-// answers who owns the addresses of a pod, and whether an owner still exists.
+// answers who owns the addresses of a pod, and whether an owner still exists. [Conditions] sets a condition of pods and one of the node.
 //
 // The agent needs little memory. The only copies of objects are those of the pods on this node, and only of what counts here:
-// their identity, their controller, and a few labels and annotations.
+// their identity, their controller, a few labels and annotations, one readiness gate and its condition.
 package kube

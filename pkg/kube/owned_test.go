@@ -80,7 +80,7 @@ func (w *fakeAPI) pods(to http.ResponseWriter, r *http.Request) {
 			}
 		}
 		w.mu.Unlock()
-		fmt.Fprintf(to, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[%s]}`, strings.Join(items, ","))
+		fmt.Fprintf(to, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[%s]}`, strings.Join(items, ","))
 	default:
 		to.(http.Flusher).Flush()
 		for {

@@ -72,7 +72,7 @@ var (
 func NewOwners(client *Client, node string, log *slog.Logger) *Owners {
 	o := &Owners{client: client, log: log, node: node, verified: lru.New(maxVerified), late: cache.NewLRUExpireCache(maxVerified)}
 	if node != "" {
-		o.watch = newPodWatch(client.watcher, node, log)
+		o.watch = newPodWatch(client, node, log)
 	}
 	return o
 }
@@ -208,7 +208,7 @@ func (o *Owners) pod(ctx context.Context, asked attachment.Pod, watched bool) (p
 		if o.watch != nil && watched { // No pod in the API is without a UID.
 			if pod := o.watch.pod(asked.Namespace, asked.Name); pod != nil && string(pod.UID) == asked.UID {
 				o.proven.Store(true)
-				return pod, true, nil
+				return &pod.ObjectMeta, true, nil
 			}
 		}
 		pod, err = o.readPod(ctx, asked)

@@ -21,7 +21,7 @@ type Pools struct {
 
 // NewPools returns the pools of the API.
 func NewPools(client *Client) Pools {
-	return Pools{objects.NewPoolAPI(client.Client), client.wholeWatcher}
+	return Pools{objects.NewPoolAPI(client.Client), client.watcher}
 }
 
 // Watch tells the handler of all pools, of the node, and of the blocks in which it has addresses or asks for some, until ctx ends.

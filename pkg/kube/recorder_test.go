@@ -212,12 +212,15 @@ func TestTheDocumentHasEachResult(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(string(text), "| `result` in `relink_pod_events_total` |")
-	table, _, _ = strings.Cut(table, "\n\n")
 	r, _, _ := newRecorder(t, noFault, nil)
-	for result := range r.Counts() {
-		if !strings.Contains(table, "`"+result+"`") {
-			t.Errorf("docs/monitoring.md does not have the result %s", result)
+	o, _, _ := newOwners(t, "", nil)
+	for metric, counts := range map[string]map[string]uint64{"relink_pod_events_total": r.Counts(), "relink_condition_patches_total": NewConditions(o, r.log).Counts()} {
+		_, table, _ := strings.Cut(string(text), "| `result` in `"+metric+"` |")
+		table, _, _ = strings.Cut(table, "\n\n")
+		for result := range counts {
+			if !strings.Contains(table, "`"+result+"`") {
+				t.Errorf("docs/monitoring.md does not have the result %s of %s", result, metric)
+			}
 		}
 	}
 }

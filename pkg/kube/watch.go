@@ -1,46 +1,75 @@
 package kube
 
 import (
+	"context"
 	"log/slog"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/metadata"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/relink-cni/relink/pkg/attachment"
 )
 
 // podWatch keeps what counts of the pods of a node.
 type podWatch struct{ cache.SharedIndexInformer }
 
-func newPodWatch(client metadata.Interface, node string, log *slog.Logger) *podWatch {
+// gate says whether a pod has the readiness gate NetworkReady. condition is nil if the pod does not have that condition.
+type gate struct {
+	gated     bool
+	condition *condition
+}
+
+// watchedPod is what counts of a pod.
+type watchedPod = cached[gate]
+
+// identityOf says which pod it is.
+func identityOf(pod *metav1.ObjectMeta) attachment.Pod {
+	return attachment.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
+}
+
+func newPodWatch(client *Client, node string, log *slog.Logger) *podWatch {
 	o := &outage{
 		log: log, lostMessage: "the Kubernetes API does not show the pods of this node: new pods are asked for one by one", backMessage: "the Kubernetes API shows the pods of this node again",
 	}
 	// The selector is the one that a kubelet's credentials allow.
 	selector := fields.OneTermEqualSelector("spec.nodeName", node).String()
-	api := client.Resource(corev1.SchemeGroupVersion.WithResource(pods.Resource))
-	source := o.listWatch(listing(api.List), api.Watch, func(o *metav1.ListOptions) { o.FieldSelector = selector })
-	trim := func(o any) (any, error) { return trimPodMetadata(o), nil }
-	return &podWatch{o.start(cache.NewSharedIndexInformer(source, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{}), trim)}
+	ask := func(options metav1.ListOptions) *rest.Request {
+		return client.podWatcher.Get().Resource(pods.Resource).VersionedParams(&options, runtime.NewParameterCodec(client.scheme)).UseProtobufAsDefault()
+	}
+	list := func(ctx context.Context, options metav1.ListOptions) (*corev1.PodList, error) {
+		found := &corev1.PodList{}
+		return found, ask(options).Do(ctx).Into(found)
+	}
+	begin := func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		options.Watch = true
+		return ask(options).Watch(ctx)
+	}
+	source := o.listWatch(listing(list), begin, func(o *metav1.ListOptions) { o.FieldSelector = selector })
+	return &podWatch{o.start(cache.NewSharedIndexInformer(source, &corev1.Pod{}, 0, cache.Indexers{}), trimPod)}
 }
 
 // pod returns what was last seen of a pod, nil for nothing. It belongs to the watch, and is not to be changed.
-func (w *podWatch) pod(namespace, name string) *metav1.ObjectMeta {
+func (w *podWatch) pod(namespace, name string) *watchedPod {
 	o, exists, err := w.GetStore().GetByKey(cache.NewObjectName(namespace, name).String())
 	if err != nil || !exists {
 		return nil
 	}
-	return &o.(*metav1.PartialObjectMetadata).ObjectMeta
+	return o.(*watchedPod)
 }
 
-// trimPodMetadata leaves only what counts of a pod. The rest can be 256 KB of annotations.
-func trimPodMetadata(o any) any {
-	pod, ok := o.(*metav1.PartialObjectMetadata)
+// trimPod leaves only what counts of a pod. The rest can be 256 KB of annotations.
+func trimPod(o any) (any, error) {
+	pod, ok := o.(*corev1.Pod)
 	if !ok {
-		return o // cache.DeletedFinalStateUnknown
+		return o, nil // cache.DeletedFinalStateUnknown
 	}
 	kept := metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}
 	if r := metav1.GetControllerOf(pod); r != nil {
@@ -61,13 +90,20 @@ func trimPodMetadata(o any) any {
 		}
 		kept.Annotations[key] = value
 	}
-	return &metav1.PartialObjectMetadata{TypeMeta: pod.TypeMeta, ObjectMeta: kept}
+	gated := slices.Contains(pod.Spec.ReadinessGates, corev1.PodReadinessGate{ConditionType: NetworkReady})
+	w := &watchedPod{ObjectMeta: kept, value: gate{gated: gated}}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == NetworkReady {
+			w.value.condition = &condition{string(c.Type), c.Status, c.Reason, c.Message, c.LastTransitionTime}
+		}
+	}
+	return w, nil
 }
 
 // keepsAnnotation says that an annotation of a pod is looked at.
 func keepsAnnotation(key string) bool {
 	switch key {
-	case corev1.MirrorPodAnnotationKey, networksKey, defaultNetworkKey:
+	case corev1.MirrorPodAnnotationKey, networksKey, defaultNetworkKey, networkStatusKey:
 		return true
 	}
 	return strings.HasPrefix(key, annotations)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/google/go-cmp/cmp"
@@ -59,7 +60,7 @@ func TestTheWatch(t *testing.T) {
 	}
 	w.wants(t, "GET "+podsPath+"new")
 	event := func(kind string, more map[string]any) {
-		w.events <- fmt.Sprintf(`{"type":%q,"object":%s}`, kind, strings.Replace(objectJSON(t, "new", more), "{", `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",`, 1))
+		w.events <- fmt.Sprintf(`{"type":%q,"object":%s}`, kind, strings.Replace(objectJSON(t, "new", more), "{", `{"kind":"Pod","apiVersion":"v1",`, 1))
 	}
 	event("ADDED", nil)
 	await(t, "the new pod", func() bool { return o.watch.pod("shop", "new") != nil })
@@ -157,7 +158,7 @@ func TestReduced(t *testing.T) {
 	web := by("apps/v1", "StatefulSet", "web")
 	other := *web
 	other.Controller, other.Name = nil, "other"
-	pod := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "shop", Name: "web-0", UID: "u", ResourceVersion: "7", GenerateName: "web-", Finalizers: []string{"f"},
 		OwnerReferences: []metav1.OwnerReference{other, *web},
 		Labels:          map[string]string{"apps.kubernetes.io/pod-index": "0", "app": "web"},
@@ -167,7 +168,7 @@ func TestReduced(t *testing.T) {
 		},
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
 	}}
-	got := trimPodMetadata(pod).(*metav1.PartialObjectMetadata)
+	got := trimmed(pod)
 	if keys := slices.Sorted(maps.Keys(got.Annotations)); !slices.Equal(keys, []string{"ipam.relink.dev/lan", "ipam.relink.dev/owner", networksKey, "kubernetes.io/config.mirror", defaultNetworkKey}) {
 		t.Errorf("annotations %q", keys)
 	}
@@ -175,10 +176,18 @@ func TestReduced(t *testing.T) {
 		got.Namespace != "shop" || got.Name != "web-0" || got.UID != "u" || got.ResourceVersion != "7" {
 		t.Errorf("%+v", got)
 	}
-	if gone := any(struct{}{}); trimPodMetadata(gone) != gone {
+	if gone := any(struct{}{}); trim(gone) != gone {
 		t.Error("what is no pod has changed")
 	}
 }
+
+func trim(o any) any {
+	trimmed, _ := trimPod(o)
+	return trimmed
+}
+
+// trimmed is what the watch keeps of a pod.
+func trimmed(pod *corev1.Pod) *watchedPod { return trim(pod).(*watchedPod) }
 
 // A runtime waits for the answer.
 func BenchmarkAsk(b *testing.B) {

@@ -150,12 +150,15 @@ func (m *Metrics) observeTry(t agent.Try) {
 	}
 }
 
-// RegisterPodEvents adds what became of events on pods, by result. Several goroutines call counts at once. Call
-// RegisterPodEvents once.
-func (m *Metrics) RegisterPodEvents(counts func() map[string]uint64) {
+// RegisterResults adds what became of events on pods, and of patches of conditions, by result. Several goroutines call events and patches
+// at once. Call RegisterResults once.
+func (m *Metrics) RegisterResults(events, patches func() map[string]uint64) {
 	m.registry.MustRegister(collector(func(p page) {
-		for result, n := range counts() {
+		for result, n := range events() {
 			counter(p.with("result", result), "relink_pod_events_total", "Kubernetes events on pods, by what became of them.", n)
+		}
+		for result, n := range patches() {
+			counter(p.with("result", result), "relink_condition_patches_total", "Patches of conditions of pods and of the node, by what became of them.", n)
 		}
 	}))
 }

@@ -119,7 +119,10 @@ func TestBeforeTheFirstAudit(t *testing.T) {
 func fullMetrics(dir string) *metrics.Metrics {
 	m := metrics.New("v1", dir)
 	m.RegisterAgent(busy)
-	m.RegisterPodEvents(func() map[string]uint64 { return map[string]uint64{"sent": 7, "pod_gone": 0} })
+	m.RegisterResults(
+		func() map[string]uint64 { return map[string]uint64{"sent": 7, "pod_gone": 0} },
+		func() map[string]uint64 { return map[string]uint64{"sent": 8, "failed": 0} },
+	)
 	audits := fakeAudits{&control.Audit{Time: time.Unix(700, 0), Findings: map[string]int{"fine": 9, "lost interface": 1}, Errors: 1, Waiting: 2, Problem: "x"}}
 	m.RegisterAudits(audits.Last, audits.Counts)
 	m.RegisterNodeController(fakeNodeController{time.Unix(800, 0), true}.LastAnswer)
@@ -163,6 +166,7 @@ func TestWhatIsShown(t *testing.T) {
 		`relink_audit_findings{kind="fine"} 9`, `relink_audit_findings{kind="lost interface"} 1`, `relink_audit_errors 1`, `relink_audit_complete 0`,
 		`relink_audit_last_timestamp_seconds 700`, `relink_gc_freed_total 5`, `relink_gc_failures_total 3`, `relink_gc_waiting 2`,
 		`relink_pod_events_total{result="sent"} 7`, `relink_pod_events_total{result="pod_gone"} 0`,
+		`relink_condition_patches_total{result="sent"} 8`, `relink_condition_patches_total{result="failed"} 0`,
 		`relink_ipam_outside_leases{network="lan"} 0`, `relink_ipam_store_readable{network="lan"} 1`,
 	)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/checkpoint/control"
 )
 
@@ -22,6 +23,7 @@ func showAgent(a Agent, p page) {
 	for state, count := range map[string]int{"whole": max(total-lost-drifted, 0), "lost": lost, "drifted": drifted, "sandbox_gone": f.Absent} {
 		gauge(p.with("state", state), "relink_attachments", "Interfaces of pods that have a checkpoint, by state: whole, lost with their NIC, drifted, or their sandbox was not found.", count)
 	}
+	showUnrecorded(status.Unrecorded, p)
 	gauge(p, "relink_announcements_owed", "Interfaces that are restored, but have no carrier: the agent has not told the neighbours yet.", status.Unannounced)
 	gauge(p, "relink_agent_paused", "1 while the agent is paused, 0 otherwise.", status.Paused != nil)
 	if status.Paused != nil {
@@ -37,8 +39,25 @@ func showAgent(a Agent, p page) {
 	}
 	counter(p, "relink_checkpoint_refreshes_total", "How often the agent wrote a checkpoint anew because its interface had changed.", f.Refresher.Refreshes)
 	counter(p, "relink_checkpoint_refusals_total", "How often the agent kept a checkpoint because its interface was worse than recorded.", f.Refresher.Refusals)
+	counter(p, "relink_first_checkpoints_total", "How often the agent wrote the first checkpoint of an interface that another program had attached.", f.Refresher.Recordings)
+	counter(p, "relink_forgotten_checkpoints_total", "How often the agent dropped a checkpoint because another program had detached the interface, or its sandbox was gone.", f.Refresher.Forgotten)
 	for watch, count := range map[string]uint64{"pods": f.Refresher.Overruns, "host": f.HostOverruns} {
 		counter(p.with("watch", watch), "relink_agent_overruns_total", "How often the kernel sent more messages than the agent could read, by watch: host or pods. The agent then looks at everything anew.", count)
+	}
+}
+
+// showUnrecorded shows how many interfaces have no checkpoint, by base and reason. Each reason has a series, so that rules see the 0.
+func showUnrecorded(unrecorded []control.Unrecorded, p page) {
+	type group struct{ base, obstacle string }
+	counts := map[group]int{}
+	for _, o := range capture.Obstacles {
+		counts[group{"", string(o)}] = 0
+	}
+	for _, u := range unrecorded {
+		counts[group{u.Base, u.Obstacle}]++
+	}
+	for g, count := range counts {
+		gauge(p.with("base", g.base).with("reason", g.obstacle), "relink_unrecorded_interfaces", "Interfaces of pods on devices of the node that have no checkpoint, by base and reason: nothing restores them.", count)
 	}
 }
 

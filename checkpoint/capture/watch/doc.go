@@ -5,6 +5,9 @@
 // when the sandbox has been quiet for a while. It limits how often it reads a sandbox, whatever the pod does (pace). It
 // writes nothing if only the time differs.
 //
+// It also looks for sandboxes that have no checkpoints (survey.go), hears their changes over the same socket, and records their interfaces when they are
+// quiet and no plugin is at work on them any more. What another program has detached it forgets.
+//
 // A capture refuses a state that is worse than the recorded one. A Refusal tells of it. It stays until the
 // interface is as recorded again, or until somebody decides (relink capture --refresh, relink restore).
 //

@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// sandbox is a sandbox that has checkpoints.
+// sandbox is a sandbox of the node.
 type sandbox struct {
 	namespace attachment.Namespace
-	// attachments are the attachments that have checkpoints, and what each is on: see parentOf. containers are their container IDs.
-	attachments map[attachment.Key]int
+	// attachments are the attachments that have checkpoints. containers are their container IDs.
+	attachments map[attachment.Key]*attached
 	containers  []string
 	pace        pace
 	// queue is where the sandbox waits until it is due, nil if it does not.
@@ -23,8 +24,10 @@ type sandbox struct {
 	due   time.Time
 	// marks are the marks of its sysctls when all of them were read last (capture.Renewal).
 	marks map[int]kernel.SettingsMark
-	// watched says that the watch hears this sandbox.
-	watched bool
+	// watched says that the watch hears this sandbox, watchedAt since when. ended says that the kernel has told its end.
+	watched, ended bool
+	watchedAt      time.Time
+	unrecordedState
 	// suspect says that a device of the sandbox may have been down since all its interfaces were last whole. Then
 	// anything missing may be lost.
 	suspect bool
@@ -65,6 +68,16 @@ func (t *deviceEvents) add(index int, events []kernel.Event) {
 }
 
 func (s *sandbox) setSuspect() { s.suspect, s.suspectSinceRead = true, true }
+
+// attached is an attachment that has a checkpoint.
+type attached struct {
+	// parent is what it is on: see parentOf.
+	parent int
+	// foreign says that another program attached it (capture.IsForeign). cached says that libcni kept its result.
+	foreign, cached bool
+	// wentAlone is since when its interface is gone that went while its parent was there, else zero.
+	wentAlone time.Time
+}
 
 // withoutPath identifies the namespace, whatever its path.
 func withoutPath(n attachment.Namespace) attachment.Namespace {
@@ -127,8 +140,7 @@ func (r *Refresher) setRecords(containerID string, records []checkpoint.Record) 
 		key := withoutPath(record.Namespace)
 		s, ok := r.sandboxes[key]
 		if !ok {
-			s = &sandbox{namespace: record.Namespace, attachments: map[attachment.Key]int{}, marks: map[int]kernel.SettingsMark{}, suspect: true}
-			r.sandboxes[key] = s
+			s = r.addSandbox(record.Namespace)
 		}
 		if !slices.Contains(sandboxes, s) {
 			sandboxes, s.containers = append(sandboxes, s), append(s.containers, containerID)
@@ -140,7 +152,12 @@ func (r *Refresher) setRecords(containerID string, records []checkpoint.Record) 
 		if !exists || s.lost {
 			r.mark(s)
 		}
-		current[record.Attachment], s.attachments[record.Attachment] = s, parentOf(record.Interface)
+		current[record.Attachment] = s
+		if !exists {
+			s.attachments[record.Attachment] = &attached{}
+		}
+		entry := s.attachments[record.Attachment]
+		entry.parent, entry.foreign, entry.cached = parentOf(record.Interface), capture.IsForeign(record), capture.HadResult(record)
 	}
 	r.containers[containerID] = slices.DeleteFunc(sandboxes, func(s *sandbox) bool {
 		found := false
@@ -154,7 +171,7 @@ func (r *Refresher) setRecords(containerID string, records []checkpoint.Record) 
 		if !found {
 			s.containers = slices.DeleteFunc(s.containers, func(id string) bool { return id == containerID })
 		}
-		if len(s.attachments) == 0 {
+		if len(s.attachments) == 0 && !s.isListed() {
 			r.forget(s)
 		}
 		return !found
@@ -164,9 +181,16 @@ func (r *Refresher) setRecords(containerID string, records []checkpoint.Record) 
 	}
 }
 
+func (r *Refresher) addSandbox(namespace attachment.Namespace) *sandbox {
+	s := &sandbox{namespace: namespace, attachments: map[attachment.Key]*attached{}, marks: map[int]kernel.SettingsMark{}, suspect: true}
+	r.sandboxes[withoutPath(namespace)] = s
+	return s
+}
+
 func (r *Refresher) forget(s *sandbox) {
 	r.watch.Remove(s.namespace)
 	delete(r.sandboxes, withoutPath(s.namespace))
+	r.setUnrecorded(s, nil)
 	s.dequeue()
 }
 
@@ -177,11 +201,11 @@ func (r *Refresher) isLost(s *sandbox) bool {
 		return false
 	}
 	found := false
-	for _, parent := range s.attachments {
-		if parent == onNothing || parent != onSibling && r.present[parent] {
+	for _, entry := range s.attachments {
+		if entry.parent == onNothing || entry.parent != onSibling && r.present[entry.parent] {
 			return false
 		}
-		found = found || parent != onSibling
+		found = found || entry.parent != onSibling
 	}
 	return found
 }
@@ -262,7 +286,7 @@ func (r *Refresher) readEvents() {
 			continue
 		}
 		if c.NamespaceGone {
-			s.watched = false
+			s.watched, s.ended = false, s.watched && time.Since(s.watchedAt) > settleDelay
 		}
 		if c.Down {
 			s.setSuspect()

@@ -3,9 +3,7 @@ package watch
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -182,10 +180,13 @@ func (n *node) newWithSandbox(t testing.TB) (*Refresher, *sandbox) {
 }
 
 // Refusals returns why checkpoints are not renewed.
-func (r *Refresher) Refusals() []control.Drift {
+func (r *Refresher) Refusals() (all []control.Drift) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Collect(maps.Values(r.refusals))
+	for _, f := range r.refusals {
+		all = append(all, f.Drift)
+	}
+	return all
 }
 
 // startRefresher starts a refresher, and returns when the refresher has looked at all pods. The end of the test ends it.

@@ -53,7 +53,11 @@ func (r *Refresher) nextDue() (first *sandbox, due time.Time) {
 
 // mark notes that the sandbox has changed.
 func (r *Refresher) mark(s *sandbox) {
-	s.pace.mark(time.Now())
+	instant := time.Now()
+	if !s.pace.unsettled {
+		s.restlessSince = instant
+	}
+	s.pace.mark(instant)
 	if s.queue != &r.dirty {
 		r.enqueue(s)
 	}

@@ -34,6 +34,10 @@ func (r *Refresher) readDue(ctx context.Context) (next time.Time, ok bool) {
 		s.dequeue()
 		switch {
 		case r.isHeld(s): // Release marks it.
+		case s.ended && r.forgetEnded(ctx, s): // To look for it would be a look at all processes.
+		case len(s.attachments) == 0 && !s.isSettled(time.Now()): // There is nothing to renew.
+			s.pace.begin()
+			r.enqueue(s)
 		case r.isLost(s):
 			r.leaveLost(ctx, s)
 		default:
@@ -51,7 +55,9 @@ func (r *Refresher) isHeld(s *sandbox) bool {
 
 // read reads the sandbox once, and renews its checkpoints.
 func (r *Refresher) read(ctx context.Context, s *sandbox) {
-	r.count(&r.counters.Readings, 1)
+	if len(s.attachments) > 0 {
+		r.count(&r.counters.Readings, 1)
+	}
 	r.readEvents() // Reports after this belong to the time of the reading.
 	began := time.Now()
 	s.pace.begin()
@@ -69,17 +75,28 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 	case err != nil: // Nothing was read: what goes next may be the device.
 		s.events = events
 	}
+	complete := err == nil && r.handleOutcomes(s, outcomes)
+	if err == nil && s.isSettled(began) {
+		err = r.record(ctx, s)
+	}
 	switch {
 	case err == nil:
+		s.missingSince = time.Time{}
 		r.OnRead(s.containers...)
-		if r.handleOutcomes(s, outcomes) {
-			s.pace.end(began, time.Now())
-		} else {
+		switch {
+		case !complete || s.failing || s.underWay && !s.hasNew():
 			s.pace.failed(began, time.Now(), longestRetry)
+		case s.underWay:
+			s.pace.failed(began, time.Now(), longestPause)
+		default:
+			s.pace.end(began, time.Now())
 		}
-	case kernel.IsMissing(err): // relink status says of which sandbox. A DEL or gc forgets its checkpoints, if it is gone.
+	case kernel.IsMissing(err):
 		s.setSuspect()
 		s.pace.failed(began, time.Now(), longestRetry)
+		if r.forgetMissing(ctx, s) {
+			return
+		}
 	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, kernel.ErrNoDevice):
 		// Another process works on the sandbox, or an interface goes at this moment.
 		s.pace.failed(began, time.Now(), longestPause)
@@ -92,7 +109,7 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 }
 
 func (r *Refresher) renew(ctx context.Context, s *sandbox) (_ []capture.InterfaceOutcome, err error) {
-	if err := cmp.Or(r.hear(s), r.loadDevices()); err != nil {
+	if err := cmp.Or(r.hear(s), r.loadDevices()); err != nil || len(s.attachments) == 0 {
 		return nil, err
 	}
 	return capture.Renewal{
@@ -110,7 +127,7 @@ func (r *Refresher) hear(s *sandbox) error {
 		return nil
 	}
 	err := r.watch.Add(s.namespace)
-	s.watched = err == nil
+	s.watched, s.ended, s.watchedAt = err == nil, s.ended && err != nil, time.Now()
 	return err
 }
 
@@ -144,7 +161,8 @@ func (r *Refresher) handleOutcomes(s *sandbox, outcomes []capture.InterfaceOutco
 		switch o.State {
 		case change.Refused:
 			whole = false
-			r.setRefusal(control.Drift{Attachment: o.Attachment, Pod: o.Pod, Reason: o.Reason})
+			r.setRefusal(Refusal{control.Drift{Attachment: o.Attachment, Pod: o.Pod, Reason: o.Reason}, o.WentAlone})
+			r.noteWentAlone(s, o)
 			continue
 		case change.Failed:
 			complete, whole = false, false
@@ -153,8 +171,13 @@ func (r *Refresher) handleOutcomes(s *sandbox, outcomes []capture.InterfaceOutco
 			continue
 		case capture.Refreshed:
 			r.count(&r.counters.Refreshes, 1)
+		case capture.Replaced:
+			r.forgotten([]attachment.Key{o.Attachment}, o.Reason)
 		}
 		r.clearRefusal(o.Attachment)
+		if entry := s.attachments[o.Attachment]; entry != nil {
+			entry.wentAlone = time.Time{}
+		}
 	}
 	if whole {
 		s.suspect = s.suspectSinceRead
@@ -162,7 +185,7 @@ func (r *Refresher) handleOutcomes(s *sandbox, outcomes []capture.InterfaceOutco
 	return complete
 }
 
-func (r *Refresher) setRefusal(f control.Drift) {
+func (r *Refresher) setRefusal(f Refusal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.refusals[f.Attachment] != f {

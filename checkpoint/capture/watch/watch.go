@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/inparallel"
@@ -28,14 +29,28 @@ type Options struct {
 	OnRefusals func()
 	// OnRead is called after each reading with the sandbox's container IDs. It must not call the Refresher.
 	OnRead func(containerIDs ...string)
+	// Identities tell whose the sandboxes are. Without a cache the Refresher looks for no interface without a checkpoint.
+	Identities capture.IdentitySources
+	// OnlyOwn writes no first checkpoint.
+	OnlyOwn bool
+	// OnEmpty is called with the pod of each sandbox that has nothing to record, once. It must not call the Refresher, and may be nil.
+	OnEmpty func(attachment.Pod)
+	// OnForgotten is called with the attachments whose checkpoints were dropped, and why. It must not call the Refresher.
+	OnForgotten func(keys []attachment.Key, reason string)
+}
+
+// Refusal is why a checkpoint is not renewed. WentAlone says that the interface is gone, and that its parents were there after that.
+type Refusal struct {
+	control.Drift
+	WentAlone bool
 }
 
 // Counters count from the start of the Refresher.
 type Counters struct {
 	// Readings are looks into one sandbox. Refreshes are written checkpoints. Refusals are new findings. Failures are
 	// readings that did not finish. Overruns is how often the kernel's messages were lost because nobody read them in
-	// time.
-	Readings, Refreshes, Refusals, Failures, Overruns uint64
+	// time. Recordings are first checkpoints. Forgotten are checkpoints of what other programs have detached.
+	Readings, Refreshes, Refusals, Failures, Overruns, Recordings, Forgotten uint64
 }
 
 // Refresher keeps the checkpoints of a store fresh. Its methods can be called at any time, from several goroutines.
@@ -57,6 +72,7 @@ type Refresher struct {
 	containers map[string][]*sandbox
 	// dirty are those that have changed since their last reading. settling are others that are read once more.
 	dirty, settling queue
+	survey          survey
 
 	mu        sync.Mutex
 	requested map[string]request
@@ -64,8 +80,9 @@ type Refresher struct {
 	// muted says that the watch hears nothing, because most sandboxes are held.
 	muted bool
 	// refusals say why checkpoints are not renewed. changedRefusals are those that have changed since TakeRefusals.
-	refusals        map[attachment.Key]control.Drift
-	changedRefusals map[attachment.Key]*control.Drift
+	refusals        map[attachment.Key]Refusal
+	changedRefusals map[attachment.Key]*Refusal
+	unrecorded      map[*sandbox][]capture.Unrecorded
 	counters        Counters
 }
 
@@ -80,7 +97,8 @@ func New(opts Options) (*Refresher, error) {
 	r := &Refresher{
 		Options: opts, wake: make(chan struct{}, 1), holds: make(chan holdRequest), listening: make(chan struct{}),
 		sandboxes: map[attachment.Namespace]*sandbox{}, containers: map[string][]*sandbox{},
-		requested: map[string]request{}, held: map[string]int{}, refusals: map[attachment.Key]control.Drift{}, changedRefusals: map[attachment.Key]*control.Drift{},
+		requested: map[string]request{}, held: map[string]int{}, refusals: map[attachment.Key]Refusal{}, changedRefusals: map[attachment.Key]*Refusal{},
+		unrecorded: map[*sandbox][]capture.Unrecorded{}, survey: newSurvey(),
 	}
 	var err error
 	if r.hostWatch, err = opts.Host.Watch(); err != nil {
@@ -103,13 +121,23 @@ func (r *Refresher) Run(ctx context.Context) {
 	close(r.listening)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	defer r.startSurvey(ctx)()
 	for ctx.Err() == nil {
 		r.loadRequested()
-		if next, ok := r.readDue(ctx); ok {
+		r.lookForSandboxes()
+		next, due := r.readDue(ctx)
+		if s := r.survey.due; !s.IsZero() && (!due || s.Before(next)) {
+			next, due = s, true
+		}
+		if due {
 			timer.Reset(time.Until(next))
 		}
 		select {
 		case <-ctx.Done():
+		case <-r.survey.hints:
+			r.survey.hint(time.Now())
+		case ids := <-r.survey.identified:
+			r.takeIdentities(ctx, ids)
 		case <-r.watch.Changed():
 		case <-r.wake:
 		case h := <-r.holds:
@@ -184,8 +212,10 @@ func (r *Refresher) reportDeaf(err error) {
 func (r *Refresher) readForHold(ctx context.Context, h holdRequest) {
 	defer func() { h.finished <- 2*len(h.containerIDs) > len(r.containers) }()
 	r.loadRequested()
+	ids := r.readCaches(ctx)
 	for _, id := range h.containerIDs {
 		for _, s := range r.containers[id] {
+			r.forgetDetached(ctx, s, ids)
 			switch {
 			case len(s.events) == 0:
 			case s.pace.slow, r.isLost(s):
@@ -223,11 +253,11 @@ func (r *Refresher) request(containerID string, add func(*request)) {
 
 // TakeRefusals returns why checkpoints are not renewed, as far as that has changed since the last call: nil for one that is renewed
 // again. Lost interfaces are left out.
-func (r *Refresher) TakeRefusals() map[attachment.Key]*control.Drift {
+func (r *Refresher) TakeRefusals() map[attachment.Key]*Refusal {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	changed := r.changedRefusals
-	r.changedRefusals = map[attachment.Key]*control.Drift{}
+	r.changedRefusals = map[attachment.Key]*Refusal{}
 	return changed
 }
 

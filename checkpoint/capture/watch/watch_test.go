@@ -325,7 +325,7 @@ func TestARestoreEndsFindings(t *testing.T) {
 	n := newNode(t, 1)
 	r, s := n.newWithSandbox(t)
 	key := n.record(t, n.pods[0]).Attachment
-	r.setRefusal(control.Drift{Attachment: key, Reason: "eth0 is gone"})
+	r.setRefusal(Refusal{Drift: control.Drift{Attachment: key, Reason: "eth0 is gone"}})
 	if found := r.TakeRefusals(); found[key] == nil || found[key].Reason != "eth0 is gone" {
 		t.Fatalf("found %+v", found)
 	}

@@ -52,7 +52,7 @@ func New(config *rest.Config) (*Client, error) {
 	config.QPS = -1 // Who asks keeps the rate. client-go would log each wait.
 	config.WarningHandler = rest.NoWarnings{}
 	c := &Client{config: config}
-	api, err := c.Core(runtime.NewScheme())
+	api, err := c.Core(runtime.NewScheme(), Limit)
 	if err != nil {
 		return nil, err
 	}
@@ -60,14 +60,14 @@ func New(config *rest.Config) (*Client, error) {
 	return c, nil
 }
 
-// Core returns a client for the core group's objects of the types that the scheme knows.
-func (c *Client) Core(scheme *runtime.Scheme) (rest.Interface, error) {
+// Core returns a client for the core group's objects of the types that the scheme knows. limit bounds a request, 0 for no limit.
+func (c *Client) Core(scheme *runtime.Scheme, limit time.Duration) (rest.Interface, error) {
 	config, version := c.Config(), schema.GroupVersion{Version: "v1"}
 	metav1.AddToGroupVersion(scheme, version)
 	config.APIPath = "/api"
 	config.GroupVersion = &version
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	config.Timeout = cmp.Or(config.Timeout, Limit)
+	config.Timeout = cmp.Or(config.Timeout, limit)
 	return rest.RESTClientFor(config)
 }
 

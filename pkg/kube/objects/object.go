@@ -74,6 +74,15 @@ func (c *Client) PatchStatus(ctx context.Context, k Kind, namespace, name string
 	return err
 }
 
+// PatchCondition sets one condition in the status of a pod or a node. Other conditions stay as they are. The error matches ErrConflict if
+// the object has another UID.
+func (c *Client) PatchCondition(ctx context.Context, k Kind, namespace, name string, uid types.UID, condition any) (changed Object, err error) {
+	change := map[string]any{"metadata": map[string]any{"uid": uid}, "status": map[string]any{"conditions": []any{condition}}}
+	r := request{Kind: k, version: k.Versions[0], verb: "patch", namespace: namespace, name: name, subresource: "status", body: change, patch: types.StrategicMergePatchType}
+	err = c.send(ctx, r, &changed)
+	return changed, err
+}
+
 // ReadPath reads what the API says about itself at the path. The error matches ErrNotServed if it has nothing there.
 func (c *Client) ReadPath(ctx context.Context, location string, into any) error {
 	response, err := c.do(ctx, request{Kind: Kind{Accept: Whole}, verb: "get", path: location})
@@ -104,8 +113,9 @@ type request struct {
 	path string
 	// fields and labels select what a list has, and next is where it goes on. They are empty for all, and for the beginning.
 	fields, labels, next string
-	// body is nil for none. A patch is one to merge.
-	body any
+	// body is nil for none. patch is the form of a patch, empty for one to merge.
+	body  any
+	patch types.PatchType
 }
 
 // maxListed is how many objects a page of a list has.
@@ -133,7 +143,7 @@ func (c *Client) do(ctx context.Context, r request) (response []byte, err error)
 		}
 		contentType := Whole
 		if r.verb == "patch" {
-			contentType = string(types.MergePatchType)
+			contentType = string(cmp.Or(r.patch, types.MergePatchType))
 		}
 		call = call.Body(body).SetHeader("Content-Type", contentType)
 	}
@@ -211,6 +221,10 @@ func checkAnswer(r request, code int, body []byte, err error) error {
 		}
 		return fmt.Errorf("%w: %s", ErrRefused, text)
 	case http.StatusUnprocessableEntity:
+		// So the API refuses a patch with the UID of an earlier object (ValidateObjectMetaAccessorUpdate in k8s.io/apimachinery).
+		if s.Details != nil && slices.ContainsFunc(s.Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" }) {
+			return fmt.Errorf("%w: %s", ErrConflict, text)
+		}
 		return fmt.Errorf("%w: %s", ErrRefused, text)
 	case http.StatusConflict:
 		if r.verb == "create" && s.Reason == metav1.StatusReasonAlreadyExists {

@@ -93,6 +93,8 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		"refused by a webhook":          {403, "application/json", strings.Replace(own, `statefulsets \"web\" not found`, "admission webhook w denied the request: no", 1), nil, "refuses: admission webhook w denied the request: no (status 403)"},
 		"refused by a proxy":            {403, "text/html", "<html>", nil, "refuses: status 403, not in the API's own form"},
 		"not who it says":               {401, "application/json", own, nil, "answers with an error"},
+		"another UID":                   {422, "application/json", fmt.Sprintf(status, "Status", "v1", "Failure", "Invalid", `{"causes":[{"reason":"FieldValueInvalid","field":"metadata.uid"}]}`), ErrConflict, "(status 422)"},
+		"a wrong field":                 {422, "application/json", fmt.Sprintf(status, "Status", "v1", "Failure", "Invalid", `{"causes":[{"reason":"FieldValueInvalid","field":"spec"}]}`), nil, "refuses: "},
 		"too many requests":             {429, "application/json", "", nil, "status 429, not in the API's own form"},
 		"broken":                        {500, "application/json", own, nil, "(status 500)"},
 		"away":                          {503, "text/plain", "no endpoints available", nil, "status 503"},

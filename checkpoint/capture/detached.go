@@ -1,0 +1,107 @@
+package capture
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
+)
+
+// IsForeign says that another program attached the interface, whose DEL leaves the record.
+func IsForeign(r checkpoint.Record) bool { return r.Writer == AgentWriter || r.Writer == Writer }
+
+// HadResult says that libcni kept the result of the attachment's ADD when it was recorded.
+func HadResult(r checkpoint.Record) bool {
+	return len(r.CNI.Result) > 0 && string(r.CNI.Result) != "null"
+}
+
+// wentAlone says that the interface is gone, and that its parents were there after that. When a parent goes, the kernel first sets it down
+// (dev_close_many), and deletes what is on it after that.
+func (r *renewalRun) wentAlone(record checkpoint.Record) bool {
+	_, exists := r.inspector.records.device(record)
+	return !exists && r.parentsStand(record)
+}
+
+// parentsStand says that the very devices that the record names are in the host and up.
+func (r *renewalRun) parentsStand(record checkpoint.Record) bool {
+	parents := checkpoint.HostParents(record.Interface)
+	return len(parents) > 0 && !slices.ContainsFunc(parents, func(p netstate.Device) bool { return p.IfIndex == 0 }) && ParentsUp(r.Host, parents)
+}
+
+// isReplaced says that another program has detached the recorded interface, and attached the live one under its name.
+func (r *renewalRun) isReplaced(record checkpoint.Record, live netstate.Interface) bool {
+	recorded, parents := record.Interface, checkpoint.HostParents(live)
+	if !IsForeign(record) || live.Link.Index == recorded.Link.Index || len(parents) == 0 || !r.parentsStand(record) {
+		return false
+	}
+	return live.Link.MAC != recorded.Link.MAC || parents[0].IfIndex != recorded.Parents[0].IfIndex
+}
+
+// ParentsUp says that all recorded devices are in the host, and up. It ignores devices without an index, as old records have them.
+func ParentsUp(host *kernel.Namespace, recorded []netstate.Device) bool {
+	return !slices.ContainsFunc(recorded, func(p netstate.Device) bool {
+		if p.IfIndex == 0 {
+			return false
+		}
+		d, err := host.Device(p.IfIndex)
+		return err != nil || !d.Up
+	})
+}
+
+// ForgetDetached forgets those checkpoints of the sandbox that chosen selects, of interfaces that another program attached and that are not
+// there. It returns their attachments, and the errors of Renew.
+func (n Renewal) ForgetDetached(ctx context.Context, chosen func(attachment.Key) bool) (forgotten []attachment.Key, err error) {
+	err = n.underLock(ctx, func() error {
+		namespace, err := kernel.OpenSame(n.Namespace)
+		if err != nil {
+			return err
+		}
+		defer namespace.Close()
+		devices, err := namespace.Devices()
+		if err != nil {
+			return err
+		}
+		records := n.listRecords()
+		present := slices.Collect(maps.Values(checkpoint.Match(records, devices)))
+		keys := checkpoint.KeysOf(present)
+		forgotten, err = n.forget(records, func(key attachment.Key) bool { return !keys[key] && chosen(key) })
+		return err
+	})
+	return forgotten, err
+}
+
+// ForgetGone forgets the checkpoints of interfaces that another program attached to the sandbox, which the caller has proven gone.
+func (n Renewal) ForgetGone(ctx context.Context) (forgotten []attachment.Key, err error) {
+	err = n.underLock(ctx, func() error {
+		forgotten, err = n.forget(n.listRecords(), func(attachment.Key) bool { return true })
+		return err
+	})
+	return forgotten, err
+}
+
+// listRecords returns the records of the sandbox.
+func (n Renewal) listRecords() (list []checkpoint.Record) {
+	for _, id := range n.ContainerIDs {
+		records, _ := n.Store.ListSandbox(id)
+		list = append(list, records...)
+	}
+	return slices.DeleteFunc(list, func(r checkpoint.Record) bool { return r.Namespace.Same(n.Namespace) != nil })
+}
+
+// forget forgets the foreign ones of the records that chosen selects.
+func (n Renewal) forget(records []checkpoint.Record, chosen func(attachment.Key) bool) (forgotten []attachment.Key, err error) {
+	for _, r := range records {
+		if !IsForeign(r) || !chosen(r.Attachment) {
+			continue
+		}
+		if err := n.Store.ForgetListed(r, nil); err != nil {
+			return forgotten, err
+		}
+		forgotten = append(forgotten, r.Attachment)
+	}
+	return forgotten, nil
+}

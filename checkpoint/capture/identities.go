@@ -1,0 +1,185 @@
+package capture
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cnicache"
+	"github.com/relink-cni/relink/pkg/printable"
+	"github.com/relink-cni/relink/pkg/sandbox"
+)
+
+// IdentitySources tell whose the sandboxes of the node and their interfaces are.
+type IdentitySources struct {
+	Cache *cnicache.Cache
+	// Runtime is the container runtime, nil if nobody is to ask it.
+	Runtime sandbox.Runtime
+	// Networks returns the interfaces that Multus says it has attached to the pod, from the Kubernetes API. It may be nil.
+	Networks func(attachment.Pod) []attachment.PodNetwork
+}
+
+// Identities are what the sources said at one time. The zero value knows nobody.
+type Identities struct {
+	// AsOf is when the sources were asked first: what changed later is not in it.
+	AsOf time.Time
+	// CacheProblem says why the CNI caches may have more entries, empty if these are all. RuntimeProblem says so of the runtime's sandboxes.
+	// NoRuntime says that the node has no container runtime.
+	CacheProblem, RuntimeProblem string
+	NoRuntime                    bool
+
+	entries map[attachment.NamespaceFile][]cacheEntry
+	// cached are the interfaces whose results libcni keeps, by container ID, and whether Multus called libcni. A DEL removes a result, and not Multus's
+	// list of delegates.
+	cached  map[string]map[string]bool
+	runtime map[attachment.NamespaceFile]sandbox.RuntimeSandbox
+}
+
+// Read asks the sources. Those that fail are in the result with what they said, and why.
+func (s IdentitySources) Read(ctx context.Context) Identities {
+	ids := Identities{
+		AsOf: time.Now(), entries: map[attachment.NamespaceFile][]cacheEntry{}, cached: map[string]map[string]bool{},
+		runtime: map[attachment.NamespaceFile]sandbox.RuntimeSandbox{},
+	}
+	entries, torn, err := s.Cache.Read()
+	if err = errors.Join(append(torn, err)...); err != nil {
+		ids.CacheProblem = printable.Joined(err)
+	}
+	for _, e := range entries {
+		if e.Result == nil {
+			continue
+		}
+		if ids.cached[e.Attachment.ContainerID] == nil {
+			ids.cached[e.Attachment.ContainerID] = map[string]bool{}
+		}
+		ids.cached[e.Attachment.ContainerID][e.Attachment.IfName] = ids.cached[e.Attachment.ContainerID][e.Attachment.IfName] || e.Delegate
+	}
+	for _, e := range locateEntries(entries) {
+		ids.entries[e.namespace] = append(ids.entries[e.namespace], e)
+	}
+	s.readRuntime(ctx, &ids)
+	return ids
+}
+
+// readRuntime adds the runtime's sandboxes. What the runtime says of a namespace counts more than what caches have kept of it.
+func (s IdentitySources) readRuntime(ctx context.Context, ids *Identities) {
+	if s.Runtime == nil {
+		ids.NoRuntime = true
+		return
+	}
+	sandboxes, err := s.Runtime.Sandboxes(ctx)
+	if ids.NoRuntime = errors.Is(err, sandbox.ErrNoRuntime); err != nil {
+		ids.RuntimeProblem = printable.Joined(err)
+	}
+	slices.SortStableFunc(sandboxes, func(a, b sandbox.RuntimeSandbox) int { return cmp.Compare(readiness(b), readiness(a)) })
+	for _, r := range sandboxes { // A ready one comes first: it counts where two have had one namespace.
+		file, ok := sandbox.Identify(r.Netns)
+		if r.Netns == "" || !ok || r.HostNetwork || !r.Ready && ids.runtime[file].Ready {
+			continue
+		}
+		ids.runtime[file] = r
+		entries := filterEntries(ids.entries[file], func(e cacheEntry) bool { return e.Attachment.ContainerID == r.ContainerID })
+		entry := cacheEntry{Entry: cnicache.Entry{Attachment: attachment.Key{ContainerID: r.ContainerID}, Pod: r.Pod}, namespace: file}
+		ids.entries[file] = append(append(entries, entry), s.networkEntries(entry, entries)...)
+	}
+}
+
+func readiness(r sandbox.RuntimeSandbox) int {
+	if r.Ready {
+		return 1
+	}
+	return 0
+}
+
+// networkEntries returns the interfaces of the pod's network status that no cache names.
+func (s IdentitySources) networkEntries(ofSandbox cacheEntry, cached []cacheEntry) (entries []cacheEntry) {
+	if s.Networks == nil {
+		return nil
+	}
+	for _, n := range s.Networks(ofSandbox.Pod) {
+		e := ofSandbox
+		e.Attachment.Network, e.Attachment.IfName, e.MAC = n.Network, n.Interface, n.MAC
+		cachedToo := len(filterEntries(cached, func(c cacheEntry) bool { return c.Attachment.IfName == n.Interface })) > 0
+		if !cachedToo && e.Attachment.Validate() == nil {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
+// ADD says how far the runtime is with the sandbox.
+type ADD string
+
+// The stages.
+const (
+	// ADDEnded: the runtime says that the sandbox is ready, or libcni has kept the result of its last plugin.
+	ADDEnded ADD = "ended"
+	// ADDKept: libcni has kept a result, and the runtime, which answers, does not have the sandbox yet: it can have several networks.
+	ADDKept ADD = "kept"
+	// ADDUnderWay: plugins are or may be at work.
+	ADDUnderWay ADD = "under way"
+	// ADDUnknown: nobody knows the sandbox, and there is no runtime to ask.
+	ADDUnknown ADD = "unknown"
+	// DELDue: the runtime has stopped the sandbox.
+	DELDue ADD = "DEL due"
+)
+
+// loopback is the interface of the network cni-loopback, which containerd attaches beside the pod's (go-cni, WithLoNetwork).
+const loopback = "lo"
+
+// stage says how far the runtime is with the sandbox, and why. It is a pure function of what the sources said. The runtime keeps the result of an ADD
+// only when all plugins of its network are done (libcni, AddNetworkList), Multus and its delegates among them.
+func (ids Identities) stage(file attachment.NamespaceFile) (ADD, string) {
+	r, exists := ids.runtime[file]
+	kept := len(filterEntries(ids.entries[file], func(e cacheEntry) bool {
+		return e.Netns != "" && !e.Delegate && e.Attachment.IfName != loopback
+	})) > 0
+	switch {
+	case exists && r.Ready:
+		return ADDEnded, "the container runtime says that the sandbox is ready"
+	case exists:
+		return DELDue, "the container runtime has stopped the sandbox"
+	case kept && !ids.NoRuntime && ids.RuntimeProblem == "":
+		return ADDKept, "the container runtime does not have the sandbox yet"
+	case kept:
+		return ADDEnded, "libcni has kept the result of its ADD"
+	case ids.NoRuntime && len(ids.cached) == 0:
+		return ADDUnknown, "there is no container runtime, and no CNI cache"
+	case ids.RuntimeProblem != "":
+		return ADDUnderWay, "no CNI cache knows the sandbox, and the container runtime does not tell of it: " + ids.RuntimeProblem
+	}
+	return ADDUnderWay, "neither the container runtime nor a CNI cache knows the sandbox"
+}
+
+// ReadyPod returns the pod of the sandbox. ready says that it is known, and that its ADD is over.
+func (ids Identities) ReadyPod(file attachment.NamespaceFile) (pod attachment.Pod, ready bool) {
+	stage, _ := ids.stage(file)
+	_, pod, unique := commonSandbox(ids.entries[file])
+	return pod, unique && stage == ADDEnded
+}
+
+// IsDetached says that no cache names the container. Caches without any entry say nothing.
+func (ids Identities) IsDetached(containerID string) bool {
+	return ids.CacheProblem == "" && len(ids.cached) > 0 && ids.cached[containerID] == nil
+}
+
+// DetachedReason says what of the caches proves that another program's DEL took the attachment, empty if nothing does. goneAlone says that its
+// interface went while its parent was there. Otherwise Multus's cache must have named it once, and must still name its sandbox: somebody can have
+// wiped that cache.
+func (ids Identities) DetachedReason(key attachment.Key, namedOnce, goneAlone bool) string {
+	interfaces := ids.cached[key.ContainerID]
+	_, named := interfaces[key.IfName]
+	switch {
+	case ids.CacheProblem != "" || ids.AsOf.IsZero() || named:
+		return ""
+	case goneAlone:
+		return "it went while its parent was there, and no CNI cache names it"
+	case namedOnce && slices.Contains(slices.Collect(maps.Values(interfaces)), true):
+		return "Multus's cache names its sandbox, and does not name it any more"
+	}
+	return ""
+}
