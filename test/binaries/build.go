@@ -31,6 +31,8 @@ var named = []string{
 	module + "/cmd/relink-agent",
 	module + "/cmd/kubectl-relink",
 	"github.com/containernetworking/cni/cnitool",
+	module + "/test/meta",
+	reference + "/main/bridge",
 	reference + "/main/macvlan",
 	reference + "/main/ipvlan",
 	reference + "/main/vlan",

@@ -47,7 +47,7 @@ func released() map[string]string {
 		programs[name] = pkg
 	}
 	for _, pkg := range named {
-		if strings.HasPrefix(pkg, module+"/") {
+		if strings.HasPrefix(pkg, module+"/cmd/") {
 			programs[filepath.Base(pkg)] = pkg
 		}
 	}

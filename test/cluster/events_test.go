@@ -36,8 +36,9 @@ const agentAddress = "127.0.0.1:9477"
 // host is the node with its pods and its agent.
 type host struct {
 	*node.Node
-	// stop ends the agent in order.
+	// stop ends the agent in order. end sends it a signal, and waits for its end.
 	stop func(t *testing.T)
+	end  func(os.Signal) error
 	log  *node.Log
 }
 
@@ -46,7 +47,7 @@ func (h *host) start(t *testing.T, env []string, args ...string) {
 	t.Helper()
 	args = append([]string{"--checkpoint-dir", h.Store.Dir(), "--host-grace", "0s", "--metrics-listen", agentAddress}, args...)
 	log, end := run(t, env, filepath.Join(node.Bin, "relink-agent"), args...)
-	h.log = log
+	h.log, h.end = log, end
 	h.stop = func(t *testing.T) {
 		t.Helper()
 		if err := end(syscall.SIGTERM); err != nil {
@@ -234,7 +235,7 @@ func (a *api) onPods(t *testing.T) {
 		if lost.Count != 3 || lost.LastTimestamp.After(was) {
 			t.Errorf("the loss has the count %d and the time %s. It was before %s", lost.Count, lost.LastTimestamp, was)
 		}
-		if n := strings.Count(h.log.String(), "does not answer"); n != 1 || !strings.Contains(h.log.String(), "the Kubernetes API answers again") {
+		if n := strings.Count(h.log.String(), "does not answer: events wait"); n != 1 || !strings.Contains(h.log.String(), "the Kubernetes API answers again") {
 			t.Errorf("the log does not tell once that the API was away:\n%s", h.log)
 		}
 	})

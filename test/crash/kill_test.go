@@ -41,6 +41,8 @@ type operation struct {
 	after func(t *testing.T)
 	// delegate says that a program that it calls is killed instead.
 	delegate bool
+	// most is at how many steps make test kills, 0 for all that some returns.
+	most int
 }
 
 // killAtEveryStep runs the operation once to see its steps, and then once for each of them that some returns. It fails
@@ -56,7 +58,13 @@ func (o operation) killAtEveryStep(t *testing.T) {
 		t.Fatal("it passes no step")
 	}
 	kills := map[string]int{}
+	// The kernel keeps the number of a namespace, so nothing passes this step twice.
+	passed = slices.DeleteFunc(passed, func(s step) bool { return strings.HasSuffix(s.name, " assign") && o.most > 0 })
 	chosen := some(t.Name(), passed)
+	if o.most > 0 && os.Getenv("RELINK_LONG") == "" {
+		rand.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
+		chosen = chosen[:min(o.most, len(chosen))]
+	}
 	for _, at := range chosen {
 		t.Run(at.String(), func(t *testing.T) {
 			if o.killed(t, at) {

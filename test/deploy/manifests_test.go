@@ -127,7 +127,7 @@ func rule(group, resources, verbs string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs)}
 }
 
-// The agent may write events, read pods and owners, and write the status of IPAMClaims, and nothing else. Its container has the
+// The agent may write events, read pods and owners, write conditions and the status of IPAMClaims, and nothing else. Its container has the
 // token for that. test/cluster shows that the agent needs each of the rules.
 func TestRightsInTheAPI(t *testing.T) {
 	clusterID := rule("", "namespaces", "get") // The UID of kube-system tells clusters apart.
@@ -139,6 +139,7 @@ func TestRightsInTheAPI(t *testing.T) {
 			rule("kubevirt.io", "virtualmachines virtualmachineinstances", "get list watch"),
 			rule("k8s.cni.cncf.io", "ipamclaims", "get"), rule("k8s.cni.cncf.io", "ipamclaims/status", "patch"),
 		},
+		"relink-agent-conditions": {rule("", "pods", "list watch"), rule("", "pods/status", "patch"), rule("", "nodes", "get"), rule("", "nodes/status", "patch")},
 	}
 	pod := daemonSet(t, "base").Spec.Template.Spec
 	subject := rbacv1.Subject{Kind: "ServiceAccount", Name: pod.ServiceAccountName, Namespace: "relink-system"}
@@ -213,8 +214,8 @@ func TestVolumes(t *testing.T) {
 func TestExamples(t *testing.T) {
 	for dir, bin := range map[string]string{"examples/registry": "/opt/cni/bin", "examples/reclaim": "/opt/cni/bin", "examples/k3s": "/var/lib/rancher/k3s/data/cni"} {
 		objects, pod := built(t, dir), daemonSet(t, dir).Spec.Template.Spec
-		if len(objects) != 7 {
-			t.Errorf("%s has %d objects, want a Namespace, a ServiceAccount, its two ClusterRoles and ClusterRoleBindings, and a DaemonSet", dir, len(objects))
+		if len(objects) != 9 {
+			t.Errorf("%s has %d objects, want a Namespace, a ServiceAccount, its three ClusterRoles and ClusterRoleBindings, and a DaemonSet", dir, len(objects))
 		}
 		for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 			if c.Image != "registry.example/relink:v1.0.0" {

@@ -71,6 +71,7 @@ var entries = []entry{
 	{"docs/benchmarks.md", "go -C test/bench run . -only restore", parts, "", "it measures for minutes"},
 	{"docs/benchmarks.md", "go -C test/bench run . -only move", parts, "", "it measures for minutes"},
 	{"docs/benchmarks.md", "go -C test/bench run . -only agent", parts, "", "it measures for minutes"},
+	{"docs/benchmarks.md", "go -C test/bench run . -only recording", parts, "", "it measures for minutes"},
 	{"docs/benchmarks.md", "go -C test/bench run . -only audit", parts, "", "it measures for minutes"},
 	{"docs/benchmarks.md", "go -C test/bench run . -only pools", parts, "", "it measures for minutes"},
 
@@ -107,6 +108,7 @@ var entries = []entry{
 	{"docs/host-access.md", "flowchart LR", drawing, "", ""},
 	{"docs/host-access.md", "{", file, "docs/examples/70-host-access.conflist", ""},
 	{"docs/host-access.md", `{ "cniVersion": "1.1.0", "name": "vlan5", "plugins": [`, file, "docs/examples/71-host-access-stock.conflist", ""},
+	{"docs/host-access.md", "# A pod that leaves its Services while its interface is lost.", file, "docs/examples/pod-network-ready.yaml", ""},
 	{"docs/host-access.md", "relink host-access add default/web-0 --services 10.96.0.0/12 --masquerade", parts, "", "the story host_access and the tests of checkpoint/hostends run it"},
 	{"docs/pools.md", "kubectl apply -k deploy/kubernetes/examples/pools", parts, "", runtime + ": test/cluster applies the example"},
 	{"docs/pools.md", "kubectl annotate addressblock vlan7-3 ipam.relink.dev/delete=vlan7-3", parts, "", runtime + ": test/cluster deletes such a block"},

@@ -1,0 +1,515 @@
+package cluster
+
+import (
+	"crypto/x509/pkix"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/relink-cni/relink/pkg/kube"
+	"github.com/relink-cni/relink/test/fresh"
+	"github.com/relink-cni/relink/test/node"
+)
+
+// gatedHost is a node whose agent asks the API by a proxy, which counts the patches of conditions by their paths.
+type gatedHost struct {
+	*host
+	*api
+	*proxy
+	config string
+	// pods are the UIDs of the pods by their names.
+	pods map[string]string
+
+	mu      sync.Mutex
+	patches map[string]int
+}
+
+// Pods with the readiness gate leave their EndpointSlices while they are cut off. The node shows it, too.
+func TestConditions(t *testing.T) {
+	fresh.Run(t, "", "ip link set lo up")
+	a := startAPI(t)
+	a.deploy(t)
+	g := newGatedHost(t, a)
+	for _, step := range []struct {
+		name string
+		do   func(*testing.T)
+	}{
+		{"an endpoint goes and comes", g.endpoint}, {"no carrier", g.noCarrier}, {"the agent is killed", g.agentKilled}, {"the API is away", g.apiAway},
+		{"nothing to record", g.nothingToRecord}, {"the watch is late", g.lateWatch}, {"a pod of the same name", g.recreated}, {"rights are left out", g.rightsLeftOut}, {"the kubelet's rights", g.kubeletsRights},
+		{"250 pods", g.crowd},
+	} {
+		if !t.Run(step.name, step.do) {
+			return
+		}
+	}
+	g.host.stop(t)
+}
+
+func newGatedHost(t *testing.T, a *api) *gatedHost {
+	g := &gatedHost{host: &host{Node: node.New(t)}, api: a, proxy: newProxy(t, a), pods: map[string]string{}, patches: map[string]int{}}
+	a.create(t, "/api/v1/namespaces", m{"metadata": m{"name": "shop"}}, &struct{}{})
+	a.create(t, "/api/v1/nodes", m{"metadata": m{"name": "node1"}}, &struct{}{})
+	a.create(t, "/api/v1/namespaces/shop/services", m{"metadata": m{"name": "web"}, "spec": m{"selector": m{"app": "web"}, "ports": []m{{"port": 80}}}}, &struct{}{})
+	admin := a.config(t, "https://"+apiAddress, "controllers.conf", "{token: "+adminToken+"}")
+	run(t, nil, a.ControllerManager, "--kubeconfig="+admin, "--controllers=endpointslice-controller", "--leader-elect=false", "--secure-port=0")
+	go g.actAsKubelet(t)
+	g.config = a.config(t, g.URL, "agent.conf", "{token: "+a.token(t)+"}")
+	g.answers(nil)
+	g.run()
+	return g
+}
+
+// run starts the agent. It runs to the end of the whole test.
+func (g *gatedHost) run() {
+	g.host.start(g.whole, []string{"NODE_NAME=node1"}, "--kubeconfig", g.config)
+}
+
+// answers counts each patch of a condition, and has the rule answer requests. A rule that is nil answers nothing.
+func (g *gatedHost) answers(rule func(*http.Request) http.HandlerFunc) {
+	g.answer(g.whole, func(r *http.Request) http.HandlerFunc {
+		if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/status") {
+			g.mu.Lock()
+			g.patches[r.URL.Path]++
+			g.mu.Unlock()
+		}
+		if rule == nil {
+			return nil
+		}
+		return rule(r)
+	})
+}
+
+// counted returns the number of patches since the last call: of all pods, of the pod with the most, and of the node.
+func (g *gatedHost) counted() (pods, most, nodes int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for path, n := range g.patches {
+		if strings.HasPrefix(path, "/api/v1/nodes/") {
+			nodes += n
+			continue
+		}
+		pods, most = pods+n, max(most, n)
+	}
+	clear(g.patches)
+	return pods, most, nodes
+}
+
+// actAsKubelet sets the condition Ready of each pod as a kubelet does whose probes succeed: a pod is ready if all of its readiness gates have
+// the status True (GenerateReadyCondition in pkg/kubelet/status of Kubernetes).
+func (g *gatedHost) actAsKubelet(t *testing.T) {
+	client := http.Client{Transport: g.http.Transport}
+	for t.Context().Err() == nil {
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+apiAddress+"/api/v1/pods?watch=true", nil)
+		r.Header.Set("Authorization", "Bearer "+adminToken)
+		res, err := client.Do(r)
+		if err != nil {
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		for events := json.NewDecoder(res.Body); ; {
+			var e struct{ Object corev1.Pod }
+			if err := events.Decode(&e); err != nil {
+				break
+			}
+			g.setReady(&e.Object)
+		}
+		_ = res.Body.Close()
+	}
+}
+
+func (g *gatedHost) setReady(pod *corev1.Pod) {
+	ready := corev1.ConditionTrue
+	for _, gate := range pod.Spec.ReadinessGates {
+		if statusOf(pod.Status.Conditions, gate.ConditionType) != corev1.ConditionTrue {
+			ready = corev1.ConditionFalse
+		}
+	}
+	if statusOf(pod.Status.Conditions, corev1.PodReady) == ready {
+		return
+	}
+	change, _ := json.Marshal(m{"metadata": m{"uid": pod.UID}, "status": m{
+		"phase": "Running", "podIP": "10.1.1.2", "podIPs": []m{{"ip": "10.1.1.2"}}, "conditions": []m{{"type": "Ready", "status": ready}},
+	}})
+	g.try(http.MethodPatch, "/api/v1/namespaces/"+pod.Namespace+"/pods/"+pod.Name+"/status", "application/strategic-merge-patch+json", change)
+}
+
+// statusOf is the status of the condition of the type, empty for none.
+func statusOf(conditions []corev1.PodCondition, kind corev1.PodConditionType) corev1.ConditionStatus {
+	for _, c := range conditions {
+		if c.Type == kind {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+// newPod makes a pod, with the readiness gate or without.
+func (g *gatedHost) newPod(t *testing.T, name string, gated bool) {
+	t.Helper()
+	spec := m{"nodeName": "node1", "containers": []m{{"name": "c", "image": "i"}}}
+	if gated {
+		spec["readinessGates"] = []m{{"conditionType": kube.NetworkReady}}
+	}
+	g.pods[name] = string(g.make(t, "Pod", "shop", name, m{"metadata.labels": m{"app": "web"}, "spec": spec}).uid)
+}
+
+// condition returns the condition of a pod, empty if there is none.
+func (g *gatedHost) condition(t *testing.T, name string) (c corev1.PodCondition) {
+	t.Helper()
+	var pod corev1.Pod
+	if err := json.Unmarshal(g.ask(t, http.MethodGet, "/api/v1/namespaces/shop/pods/"+name, "", nil), &pod); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == kube.NetworkReady {
+			return c
+		}
+	}
+	return c
+}
+
+// becomes waits until all pods have the status.
+func (g *gatedHost) becomes(t *testing.T, want corev1.ConditionStatus, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		await(t, 30*time.Second, name+" to be "+string(want), func() bool { return g.condition(t, name).Status == want })
+	}
+}
+
+// nodeCondition returns the condition of the node.
+func (g *gatedHost) nodeCondition(t *testing.T) (c corev1.NodeCondition) {
+	t.Helper()
+	var n corev1.Node
+	if err := json.Unmarshal(g.ask(t, http.MethodGet, "/api/v1/nodes/node1", "", nil), &n); err != nil {
+		t.Fatal(err)
+	}
+	if i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kube.PodsCutOff }); i >= 0 {
+		return n.Status.Conditions[i]
+	}
+	return c
+}
+
+// nodeBecomes waits until the node's condition has the status.
+func (g *gatedHost) nodeBecomes(t *testing.T, want corev1.ConditionStatus) {
+	t.Helper()
+	await(t, 30*time.Second, "the node's condition to be "+string(want), func() bool { return g.nodeCondition(t).Status == want })
+}
+
+// endpoints are the names of the pods that clients of the service reach.
+func (g *gatedHost) endpoints(t *testing.T) (names []string) {
+	t.Helper()
+	var list discoveryv1.EndpointSliceList
+	if err := json.Unmarshal(g.ask(t, http.MethodGet, "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices", "", nil), &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, slice := range list.Items {
+		for _, e := range slice.Endpoints {
+			if e.Conditions.Ready != nil && *e.Conditions.Ready {
+				names = append(names, e.TargetRef.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// soon waits until the endpoints are these, and fails if that takes more than a second.
+func (g *gatedHost) soon(t *testing.T, what string, want ...string) {
+	t.Helper()
+	began := time.Now()
+	await(t, 30*time.Second, what, func() bool { return slices.Equal(g.endpoints(t), want) })
+	took := time.Since(began)
+	t.Logf("%s: %s", what, took.Round(time.Millisecond))
+	if took > time.Second {
+		t.Errorf("%s: %s", what, took)
+	}
+}
+
+// quiet fails if the agent patches anything for two seconds.
+func (g *gatedHost) quiet(t *testing.T, what string) {
+	t.Helper()
+	time.Sleep(2 * time.Second)
+	if pods, _, nodes := g.counted(); pods+nodes > 0 {
+		t.Errorf("%s: %d patches of pods, %d of the node", what, pods, nodes)
+	}
+}
+
+func (g *gatedHost) endpoint(t *testing.T) {
+	g.newPod(t, "gated", true)
+	g.newPod(t, "plain", false)
+	await(t, 30*time.Second, "the endpoint without the gate", func() bool { return slices.Equal(g.endpoints(t), []string{"plain"}) })
+	g.nodeBecomes(t, corev1.ConditionFalse)
+	if c := g.condition(t, "gated"); c.Status != "" {
+		t.Errorf("nothing is recorded of the pod, and it has %+v", c)
+	}
+	g.attach(g.whole, 1, "gated", g.pods["gated"])
+	g.attach(g.whole, 2, "plain", g.pods["plain"])
+	await(t, 10*time.Second, "both endpoints", func() bool { return slices.Equal(g.endpoints(t), []string{"gated", "plain"}) })
+	g.counted()
+	for range 2 {
+		g.lose(t)
+		g.soon(t, "the endpoint leaves", "plain")
+		if c := g.condition(t, "gated"); c.Reason != "InterfaceLost" || c.Message != "Network interface eth0 (network lan) is lost: lan0 has gone. It will be restored when the device is back" {
+			t.Errorf("%+v", c)
+		}
+		g.nodeBecomes(t, corev1.ConditionTrue)
+		if c := g.nodeCondition(t); c.Reason != "InterfacesLost" || c.Message != "2 network interfaces of pods are lost with what they were on: lan0 (2)" {
+			t.Errorf("%+v", c)
+		}
+		time.Sleep(time.Second)
+		g.back(t)
+		g.soon(t, "the endpoint is back", "gated", "plain")
+		if c := g.condition(t, "gated"); c.Reason != "InterfacesWhole" || time.Since(c.LastTransitionTime.Time) > 5*time.Second {
+			t.Errorf("%+v", c)
+		}
+		g.nodeBecomes(t, corev1.ConditionFalse)
+	}
+	if pods, most, nodes := g.counted(); pods != 4 || most != 4 || nodes != 4 {
+		t.Errorf("%d patches of pods, %d of one, and %d of the node; 4 were needed of each", pods, most, nodes)
+	}
+	if c := g.condition(t, "plain"); c.Status != "" {
+		t.Errorf("a pod without the gate has %+v", c)
+	}
+}
+
+// noCarrier has an interface that is restored, and whose addresses nobody can be told yet.
+func (g *gatedHost) noCarrier(t *testing.T) {
+	g.lose(t)
+	g.becomes(t, corev1.ConditionFalse, "gated")
+	g.says(t, "interfaces are restored", func() { fresh.Run(t, "", "ip link add lan0 type veth peer name lan1; ip link set lan0 up") })
+	g.nodeBecomes(t, corev1.ConditionFalse)
+	time.Sleep(time.Second)
+	if c := g.condition(t, "gated"); c.Status != corev1.ConditionFalse {
+		t.Errorf("without carrier: %+v", c)
+	}
+	fresh.IP(t, "", "link set lan1 up")
+	g.soon(t, "the endpoint is back with the carrier", "gated", "plain")
+	g.counted()
+}
+
+// kill ends the agent without warning.
+func (g *gatedHost) kill(t *testing.T) {
+	t.Helper()
+	if err := g.end(syscall.SIGKILL); err == nil {
+		t.Error("the agent has ended in order")
+	}
+}
+
+func (g *gatedHost) agentKilled(t *testing.T) {
+	g.kill(t)
+	fresh.IP(t, "", "link del lan0")
+	g.quiet(t, "without an agent")
+	g.run()
+	g.becomes(t, corev1.ConditionFalse, "gated")
+	g.nodeBecomes(t, corev1.ConditionTrue)
+	g.counted()
+	since := g.condition(t, "gated").LastTransitionTime
+	g.kill(t)
+	g.quiet(t, "without an agent")
+	g.run()
+	g.quiet(t, "a new agent, with everything lost")
+	if c := g.condition(t, "gated"); c.Status != corev1.ConditionFalse || c.LastTransitionTime != since {
+		t.Errorf("%+v, since %s", c, since)
+	}
+	g.back(t)
+	g.becomes(t, corev1.ConditionTrue, "gated")
+	g.nodeBecomes(t, corev1.ConditionFalse)
+	g.counted()
+	g.host.stop(t)
+	g.quiet(t, "an agent ends in order")
+	g.run()
+	g.quiet(t, "a new agent, with everything whole")
+}
+
+func (g *gatedHost) apiAway(t *testing.T) {
+	away := func() {
+		g.answers(func(*http.Request) http.HandlerFunc { return hangUp })
+		g.CloseClientConnections()
+	}
+	away()
+	g.lose(t)
+	await(t, 10*time.Second, "a word in the log", func() bool { return strings.Contains(g.log.String(), "conditions wait") })
+	g.answers(nil)
+	g.becomes(t, corev1.ConditionFalse, "gated")
+	g.nodeBecomes(t, corev1.ConditionTrue)
+	away()
+	g.back(t)
+	time.Sleep(time.Second)
+	g.lose(t)
+	time.Sleep(time.Second)
+	g.counted()
+	g.answers(nil)
+	time.Sleep(8 * time.Second)
+	if pods, _, _ := g.counted(); pods > 0 {
+		t.Errorf("the API has what it needs, and gets %d patches of pods", pods)
+	}
+	away()
+	g.back(t)
+	time.Sleep(time.Second)
+	g.counted()
+	g.answers(nil)
+	g.becomes(t, corev1.ConditionTrue, "gated")
+	if n := strings.Count(g.log.String(), "conditions wait"); n > 3 {
+		t.Errorf("the log says %d times that the API is away", n)
+	}
+}
+
+// lateWatch has a pod with the gate that the agent's watch shows after the pod's record.
+func (g *gatedHost) lateWatch(t *testing.T) {
+	release := g.hold()
+	g.newPod(t, "late", true)
+	g.attach(g.whole, 3, "late", g.pods["late"])
+	time.Sleep(time.Second)
+	if c := g.condition(t, "late"); c.Status != "" {
+		t.Errorf("%+v", c)
+	}
+	release()
+	g.becomes(t, corev1.ConditionTrue, "late")
+}
+
+// nothingToRecord has a pod without an interface on a device of the node: nothing is to be waited for once its ADD is over.
+func (g *gatedHost) nothingToRecord(t *testing.T) {
+	for _, dir := range []string{"/run/netns", "/var/lib/cni"} { // Those of the machine are not the node's.
+		fresh.Run(t, "", fmt.Sprintf("mkdir -p %[1]s; mount -t tmpfs tmpfs %[1]s", dir))
+		t.Cleanup(func() { fresh.Run(t, "", "umount -l "+dir) })
+	}
+	g.host.stop(t)
+	g.run()
+	g.newPod(t, "empty", true)
+	const netns = "/run/netns/cni-empty"
+	fresh.At(t, netns)
+	fresh.Run(t, netns, "ip link add eth0 type veth peer name far")
+	time.Sleep(3 * time.Second)
+	if c := g.condition(t, "empty"); c.Status != "" {
+		t.Errorf("its ADD may be under way, and it has %+v", c)
+	}
+	result, err := json.Marshal(m{
+		"kind": "cniCacheV1", "containerId": "empty", "ifName": "eth0", "networkName": "podnet", "netns": netns, "config": []byte("{}"), "result": m{"cniVersion": "1.0.0"},
+		"cniArgs": [][]string{{"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", "empty"}, {"K8S_POD_UID", g.pods["empty"]}},
+	})
+	must(t, err)
+	must(t, os.MkdirAll("/var/lib/cni/results", 0o700))
+	must(t, os.WriteFile("/var/lib/cni/results/podnet-empty-eth0", result, 0o600))
+	g.becomes(t, corev1.ConditionTrue, "empty")
+	if c := g.condition(t, "empty"); c.Reason != "NothingRecorded" {
+		t.Errorf("%+v", c)
+	}
+	g.ask(t, http.MethodDelete, "/api/v1/namespaces/shop/pods/empty?gracePeriodSeconds=0", "", nil)
+	g.counted()
+}
+
+// recreated has a new pod under the name of one that still has a checkpoint. The watch shows the old one for longer.
+func (g *gatedHost) recreated(t *testing.T) {
+	g.shows(t, made{name: "late", uid: "late"})
+	release := g.hold()
+	g.ask(t, http.MethodDelete, "/api/v1/namespaces/shop/pods/late?gracePeriodSeconds=0", "", nil)
+	g.newPod(t, "late", true)
+	g.lose(t)
+	await(t, 10*time.Second, "a patch of the old pod", func() bool { return g.metric(t, `relink_condition_patches_total{result="gone"}`) == "1" })
+	release()
+	g.becomes(t, corev1.ConditionFalse, "gated")
+	g.back(t)
+	g.becomes(t, corev1.ConditionTrue, "gated")
+	time.Sleep(time.Second)
+	if c := g.condition(t, "late"); c.Status != "" {
+		t.Errorf("the new pod has the condition of the old one: %+v", c)
+	}
+	g.attach(g.whole, 4, "late", g.pods["late"])
+	g.becomes(t, corev1.ConditionTrue, "late")
+}
+
+func (g *gatedHost) rightsLeftOut(t *testing.T) {
+	role := where["ClusterRoleBinding"] + "/relink-agent-conditions"
+	g.ask(t, http.MethodDelete, role, "", nil)
+	agent := user{g.http, g.token(t)}
+	await(t, 30*time.Second, "the authorizer to hear of it", func() bool { return !agent.can(t, "patch", "pods/status") })
+	g.counted()
+	g.lose(t)
+	time.Sleep(4 * time.Second)
+	if pods, _, nodes := g.counted(); pods == 0 || pods > 20 || nodes > 0 {
+		t.Errorf("%d patches of pods and %d of the node are refused", pods, nodes)
+	}
+	g.back(t)
+	for _, line := range []string{"the Kubernetes API refuses conditions of pods", "the Kubernetes API refuses conditions of the node"} {
+		if n := strings.Count(g.log.String(), line); n != 1 {
+			t.Errorf("the log says %d times that %s", n, line)
+		}
+	}
+	g.lose(t)
+	g.deploy(t)
+	g.becomes(t, corev1.ConditionFalse, "gated", "late")
+	g.back(t)
+	g.becomes(t, corev1.ConditionTrue, "gated", "late")
+}
+
+// kubeletsRights has an agent with the credentials of the node, as a unit of systemd has them.
+func (g *gatedHost) kubeletsRights(t *testing.T) {
+	g.host.stop(t)
+	g.keys.issue(t, "kubelet", pkix.Name{CommonName: "system:node:node1", Organization: []string{"system:nodes"}})
+	g.host.start(g.whole, []string{"NODE_NAME=node1"}, "--kubeconfig", kubeconfig(t, g.api))
+	g.lose(t)
+	g.becomes(t, corev1.ConditionFalse, "gated", "late")
+	g.nodeBecomes(t, corev1.ConditionTrue)
+	g.back(t)
+	g.becomes(t, corev1.ConditionTrue, "gated", "late")
+	g.nodeBecomes(t, corev1.ConditionFalse)
+	g.host.stop(t)
+	g.run()
+}
+
+// crowd has 250 pods that are lost at once, an API that is slow, and a NIC that comes and goes.
+func (g *gatedHost) crowd(t *testing.T) {
+	const crowd, losses = 250, 20
+	names := []string{"gated", "late"}
+	for i := range crowd - len(names) {
+		name := fmt.Sprintf("crowd-%d", i)
+		g.newPod(t, name, true)
+		g.attach(g.whole, 10+i, name, g.pods[name])
+		names = append(names, name)
+	}
+	g.becomes(t, corev1.ConditionTrue, names...)
+	await(t, 30*time.Second, "the endpoints", func() bool { return len(g.endpoints(t)) == crowd+1 })
+	settle := func(what string, want corev1.ConditionStatus, most int) {
+		t.Helper()
+		began := time.Now()
+		g.becomes(t, want, names...)
+		took := time.Since(began)
+		time.Sleep(time.Second)
+		pods, ofOne, nodes := g.counted()
+		t.Logf("%s: %d patches of pods, at most %d of one, %d of the node, in %s", what, pods, ofOne, nodes, took.Round(10*time.Millisecond))
+		if pods > most || nodes > 2*losses {
+			t.Errorf("%s: %d patches of pods, want %d at most", what, pods, most)
+		}
+	}
+	time.Sleep(time.Second)
+	g.counted()
+	g.lose(t)
+	settle("all are lost", corev1.ConditionFalse, crowd)
+	g.back(t)
+	settle("all are back", corev1.ConditionTrue, crowd)
+	g.answers(func(r *http.Request) http.HandlerFunc {
+		if r.Method == http.MethodPatch {
+			time.Sleep(300 * time.Millisecond)
+		}
+		return nil
+	})
+	g.lose(t)
+	time.Sleep(2 * time.Second)
+	g.back(t)
+	settle("back while the API is slow", corev1.ConditionTrue, 2*crowd)
+	g.answers(nil)
+	for range losses {
+		fresh.Run(t, "", "ip link del lan0; sleep 0.4; ip link add lan0 type veth peer name lan1; ip link set lan0 up; ip link set lan1 up; sleep 0.4")
+	}
+	settle("losses in a row", corev1.ConditionTrue, 8*crowd)
+}
