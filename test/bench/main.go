@@ -23,7 +23,7 @@ func main() {
 	shared := flag.String("shared", "250,1000", "numbers of sandboxes to restore that are all on one parent")
 	pairs := flag.Int("pairs", 200, "pairs of ADD and DEL")
 	held := flag.String("held", "0,1000,10000,60000", "numbers of addresses that are held already")
-	only := flag.String("only", "", "restore, attach, ipam, move, agent, audit, hostaccess or pools: only this table")
+	only := flag.String("only", "", "restore, attach, ipam, move, agent, recording, audit, hostaccess or pools: only this table")
 	moved := flag.Int("moved", 250, "pods that move to another uplink")
 	watched := flag.Int("watched", 250, "idle pods that an agent watches, 0 to leave that out")
 	returned := flag.String("returned", "250,1000,5000", "numbers of pods that an agent restores when their NIC is back")
@@ -144,6 +144,10 @@ func bench(bin string, of counts, only, which, kept string) error {
 			if err == nil {
 				all.Returns, err = benchReturns(bin, lists[5])
 			}
+			return err
+		}},
+		{"recording", func() (err error) {
+			all.Recording, err = benchRecording(bin, []int{of.watched, 4 * of.watched})
 			return err
 		}},
 		{"audit", func() (err error) { all.Audit, err = benchAudit(bin, of.audited, lists[3]); return err }},

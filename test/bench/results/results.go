@@ -21,8 +21,10 @@ type Results struct {
 	Move          []Move    `json:"move"`
 	Agent         []Agent   `json:"agent"`
 	Returns       []Return  `json:"returns"`
-	Audit         []Audit   `json:"audit"`
-	Pools         Pools     `json:"pools"`
+	// Recording is that of an agent that records pods of other programs.
+	Recording []Recording `json:"recording"`
+	Audit     []Audit     `json:"audit"`
+	Pools     Pools       `json:"pools"`
 }
 
 // Spread is the median and the 90th percentile of a time, in milliseconds.
@@ -228,6 +230,27 @@ func (r Results) ReturnTable() string {
 	t := table("pods", "relink restore", "relink-agent", "ratio", "ready after", "CPU of the first reading, a pod", "CPU of reading again, a pod", "CPU of a change in one pod")
 	for _, a := range r.Returns {
 		fmt.Fprintf(t, "| %d | %.2f s | %.2f s | %.2f | %.2f s | %.2f ms | %.2f ms | %.2f ms |\n", a.Pods, a.CommandS, a.AgentS, a.Ratio, a.ReadyS, a.FirstCPU, a.AgainCPU, a.ChangeCPU)
+	}
+	return t.String()
+}
+
+// Recording is what it takes to record pods that other programs attach, beside Pods that stay.
+type Recording struct {
+	Pods int `json:"pods"`
+	// MedianS and P99S are the seconds from the end of an ADD until its pod is recorded. CPU is the agent's processor time for a pod that comes and
+	// a pod that goes, in milliseconds.
+	MedianS float64 `json:"medianSeconds"`
+	P99S    float64 `json:"p99Seconds"`
+	CPU     float64 `json:"cpuMillisecondsPerPod"`
+	// Anonymous is the agent's own memory in MiB afterwards.
+	Anonymous float64 `json:"anonymousMiB"`
+}
+
+// RecordingTable returns the table of Recording in Markdown.
+func (r Results) RecordingTable() string {
+	t := table("pods that stay", "ADD to checkpoint, median", "99 of 100", "CPU for 1,000 pods made and ended", "CPU at 10 a second", "its own memory")
+	for _, a := range r.Recording {
+		fmt.Fprintf(t, "| %d | %.2f s | %.2f s | %.2f s | %.1f%% | %.1f MiB |\n", a.Pods, a.MedianS, a.P99S, a.CPU, a.CPU, a.Anonymous)
 	}
 	return t.String()
 }

@@ -21,7 +21,7 @@ func TestTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, table := range map[string]string{"attach": r.AttachTable(), "attach beside others": r.AttachCrowdedTable(), "ipam": r.IPAMTable(), "restore": r.RestoreTable(), "move": r.MoveTable(), "agent": r.AgentTable(), "NIC that is back": r.ReturnTable(), "audit": r.AuditTable(),
+	for name, table := range map[string]string{"attach": r.AttachTable(), "attach beside others": r.AttachCrowdedTable(), "ipam": r.IPAMTable(), "restore": r.RestoreTable(), "move": r.MoveTable(), "agent": r.AgentTable(), "NIC that is back": r.ReturnTable(), "recording": r.RecordingTable(), "audit": r.AuditTable(),
 		"pods of a pool": r.PoolBurstTable(), "ADDs of a pool": r.PoolAttachTable(), "clusters with a pool": r.PoolScaleTable(), "idle clusters with a pool": r.PoolIdleTable()} {
 		if strings.Count(table, "\n") < 4 || !strings.Contains(string(document), table) {
 			t.Errorf("docs/benchmarks.md does not have the table of %s in docs/images/benchmarks.json:\n%s", name, table)
