@@ -54,9 +54,9 @@ type cachedFile struct {
 	err     error
 }
 
-// Read may be called by several goroutines. It returns the entries of the caches: results (the runtime's), multus/results and multus/<container ID> (Multus's). The fields of an
-// entry tell its attachment: no file's name is taken apart. unreadable has an error for each file that is torn, or is not a cache's. Without
-// a cache there is no error.
+// Read returns the entries of the caches: results (the runtime's), multus/results and multus/<container ID>
+// (Multus's). The fields of an entry tell its attachment: no file's name is taken apart. unreadable has an error
+// for each file that is torn, or is not a cache's. Without a cache there is no error. Several goroutines may call it.
 func (c *Cache) Read() (entries []Entry, unreadable []error, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

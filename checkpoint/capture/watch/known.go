@@ -171,7 +171,7 @@ func (r *Refresher) setRecords(containerID string, records []checkpoint.Record) 
 		if !found {
 			s.containers = slices.DeleteFunc(s.containers, func(id string) bool { return id == containerID })
 		}
-		if len(s.attachments) == 0 && !s.isListed() {
+		if len(s.attachments) == 0 && !s.watched {
 			r.forget(s)
 		}
 		return !found

@@ -80,9 +80,6 @@ func (s *sandbox) awaitsIdentities() bool {
 	return s.underWay || !s.missingSince.IsZero() && time.Since(s.missingSince) < detachLimit
 }
 
-// isListed says that the sandbox is there, whether it has checkpoints or not.
-func (s *sandbox) isListed() bool { return s.watched }
-
 // isSettled says that nothing has changed for a while. A pod that goes on changing its routes is looked at all the same.
 func (s *sandbox) isSettled(instant time.Time) bool {
 	return !s.pace.isAfterChange(instant) || instant.Sub(s.restlessSince) > unrestLimit
