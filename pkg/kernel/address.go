@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -252,7 +253,8 @@ func (n *Namespace) eachAddress(f func(netip.Addr)) error {
 
 // AddAddresses gives the device of that index addresses that it had before. An address that is
 // there with another broadcast address, label or scope is removed first, because the kernel changes
-// none of these in place. The routes that depend on it go too.
+// none of these in place. The routes that depend on it go too. An address without a label may have any:
+// the kernel gives an IPv4 address the device's name.
 func (n *Namespace) AddAddresses(index int, addresses []netstate.Address) error {
 	present, err := n.addresses(index, bothFamilies)
 	if err != nil {
@@ -263,6 +265,7 @@ func (n *Namespace) AddAddresses(index int, addresses []netstate.Address) error 
 	for _, a := range addresses {
 		if t, ok := existing[a.Key()]; ok {
 			a.ValidUntil, a.PreferredUntil = t.ValidUntil, t.PreferredUntil // Somebody may have renewed it since.
+			a.Label = cmp.Or(a.Label, t.Label)
 			if !t.Same(a) {
 				remove := deleteAddress(index, a)
 				remove.MayLack = true // It can have gone with the first address of its network.

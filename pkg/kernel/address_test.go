@@ -9,7 +9,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
+	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -73,5 +75,20 @@ func TestEveryAddressOfARestlessPod(t *testing.T) {
 	theirs := slices.DeleteFunc(all, func(a netip.Addr) bool { return a == netip.MustParseAddr("10.5.0.1") })
 	if slices.SortFunc(theirs, netip.Addr.Compare); len(slices.Compact(theirs)) != 1000 {
 		t.Fatalf("%d addresses, want the 1000 that do not change", len(theirs))
+	}
+}
+
+// The kernel drops the routes whose source is an address that is removed. One that is right already is not removed, and neither is one
+// with a label if nobody asks for another.
+func TestAnAddressThatStandsIsNotRemoved(t *testing.T) {
+	w := plainPod(t)
+	fresh.Run(t, w.path, "ip link set lo up; ip address add 169.254.9.1/32 dev lo scope link; ip route add 10.8.0.0/16 dev eth0 src 169.254.9.1")
+	for _, label := range []string{"", "lo"} {
+		if err := w.sandbox.AddAddresses(1, []netstate.Address{{Prefix: prefix("169.254.9.1/32"), Scope: unix.RT_SCOPE_LINK, Label: label}}); err != nil {
+			t.Fatal(err)
+		}
+		if out := fresh.IP(t, w.path, "route show 10.8.0.0/16"); !strings.Contains(out, "src 169.254.9.1") {
+			t.Fatalf("label %q: the address was removed for a moment: its route is gone: %q", label, out)
+		}
 	}
 }
