@@ -211,6 +211,15 @@ func (s *Store) ListSandbox(containerID string, previous ...Record) (records []R
 	return s.listSandbox(containerID, read)
 }
 
+// ListSandboxes is ListSandbox for the container IDs of one sandbox.
+func (s *Store) ListSandboxes(containerIDs []string) (records []Record, unreadable []Unreadable) {
+	for _, id := range containerIDs {
+		readable, torn := s.listSandbox(id, nil)
+		records, unreadable = append(records, readable...), append(unreadable, torn...)
+	}
+	return records, unreadable
+}
+
 func (s *Store) listSandbox(containerID string, read map[string]Record) (records []Record, unreadable []Unreadable) {
 	files, err := os.ReadDir(s.sandboxDir(containerID))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -75,6 +75,8 @@ type Agent struct {
 	members    map[attachment.Key]*member
 	stacks     map[string]*stack
 	regrouping bool
+	// unread are the attachments whose sandboxes the refresher has not read yet.
+	unread map[*member]bool
 	// concerns are the attachments with a finding, drift, loss or owed announcement, and those whose sandboxes were not found.
 	concerns map[*member]bool
 	// unreadable is the number of checkpoints that cannot be read. accessChanged says that the Reconciler does not know all host accesses.
@@ -182,7 +184,7 @@ func New(opts Options) (*Agent, error) {
 		Options: opts, restorer: restorer, watch: deviceWatch, started: time.Now(), stale: true,
 		complaints: complaints{log: opts.Log, logged: map[string]time.Time{}},
 		members:    map[attachment.Key]*member{}, stacks: map[string]*stack{},
-		concerns: map[*member]bool{}, accessChanged: true,
+		unread: map[*member]bool{}, concerns: map[*member]bool{}, accessChanged: true,
 		pods: map[attachment.Pod]*podMembers{}, changedPods: map[attachment.Pod]bool{},
 		ends: make(chan func()), findings: make(chan struct{}, 1), requests: make(chan func()),
 	}

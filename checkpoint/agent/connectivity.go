@@ -35,16 +35,17 @@ const (
 	// PodCutOff says that one of the interfaces is lost.
 	PodCutOff PodState = "cut off"
 	// PodUnannounced says that no interface is lost, but that neighbours may not know where the pod's addresses are, or that an interface differs
-	// from its record.
+	// from its record, or that nobody has looked at it yet.
 	PodUnannounced PodState = "unannounced"
 	// PodConnected says that no interface is lost, and that the neighbours know.
 	PodConnected PodState = "connected"
 )
 
 // attachmentView is what podState knows about an attachment. found says that its sandbox was found. readable says that all
-// checkpoints of the sandbox are. drifted says that it differs from its record, or that somebody has taken it away.
+// checkpoints of the sandbox are. drifted says that it differs from its record, or that somebody has taken it away. unread says that this agent has
+// not looked at it yet.
 type attachmentView struct {
-	found, readable, owed, drifted bool
+	found, readable, owed, drifted, unread bool
 	// loss is nil unless the attachment is cut off.
 	loss *InterfaceChange
 }
@@ -52,13 +53,14 @@ type attachmentView struct {
 // podState is a pure function: it says whether the pod with these attachments is cut off, and why. A sandbox that is not found does not
 // count beside one that is. The loss that was reported before stays the reason as long as it lasts.
 func podState(reported InterfaceChange, attachments []attachmentView) (state PodState, loss InterfaceChange, reason string) {
-	found, readable, owed, drifted := false, true, false, false
+	all := attachmentView{readable: true}
 	var losses []InterfaceChange
 	for _, v := range attachments {
 		if !v.found {
 			continue
 		}
-		found, readable, owed, drifted = true, readable && v.readable, owed || v.owed, drifted || v.drifted
+		all.found, all.readable = true, all.readable && v.readable
+		all.owed, all.drifted, all.unread = all.owed || v.owed, all.drifted || v.drifted, all.unread || v.unread
 		if v.loss != nil {
 			losses = append(losses, *v.loss)
 		}
@@ -69,13 +71,15 @@ func podState(reported InterfaceChange, attachments []attachmentView) (state Pod
 	case len(losses) > 0:
 		loss = slices.MinFunc(losses, func(a, b InterfaceChange) int { return strings.Compare(a.Attachment.String(), b.Attachment.String()) })
 		return PodCutOff, loss, loss.Device + " has gone"
-	case !found:
+	case !all.found:
 		return PodUnknown, loss, "no sandbox of the pod is found"
-	case !readable:
+	case !all.readable:
 		return PodUnknown, loss, "a checkpoint cannot be read"
-	case drifted:
+	case all.drifted:
 		return PodUnannounced, loss, "an interface differs from its record"
-	case owed:
+	case all.unread:
+		return PodUnannounced, loss, "an interface was not looked at yet"
+	case all.owed:
 		return PodUnannounced, loss, "the neighbours are not told yet"
 	}
 	return PodConnected, loss, "all recorded interfaces are whole"
@@ -148,7 +152,10 @@ func (a *Agent) tellConnectivity() {
 func (a *Agent) viewsOf(p *podMembers) (views []attachmentView) {
 	for m := range p.members {
 		key := m.record.Attachment
-		v := attachmentView{found: m.stack != nil, readable: a.index.sandboxes[key.ContainerID].unreadable == 0, owed: m.record.AnnouncementOwed, drifted: m.finding != nil || m.drift != nil && m.drift.Confirmed}
+		v := attachmentView{
+			found: m.stack != nil, readable: a.index.sandboxes[key.ContainerID].unreadable == 0, owed: m.record.AnnouncementOwed,
+			drifted: m.finding != nil || m.drift != nil && m.drift.Confirmed, unread: a.unread[m],
+		}
 		if v.found && m.stack.cutOff {
 			v.loss = &InterfaceChange{Attachment: key, Pod: m.record.Pod, State: Lost, Base: m.stack.chain.base, Device: m.stack.loss.Device}
 		}

@@ -3,6 +3,7 @@ package agent
 import (
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,6 +12,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/restore"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/test/fresh"
 )
 
 func TestPodState(t *testing.T) {
@@ -21,6 +23,7 @@ func TestPodState(t *testing.T) {
 	later := loss("eth0", "bond4")
 	whole := attachmentView{found: true, readable: true}
 	lost := func(c InterfaceChange) attachmentView { return attachmentView{found: true, readable: true, loss: &c} }
+	unread := attachmentView{found: true, readable: true, unread: true}
 	owed, torn, absent := attachmentView{found: true, readable: true, owed: true}, attachmentView{found: true}, attachmentView{readable: true}
 	for name, test := range map[string]struct {
 		told        InterfaceChange
@@ -41,6 +44,8 @@ func TestPodState(t *testing.T) {
 		"lost, and a torn checkpoint":       {attachments: []attachmentView{torn, lost(eth0)}, state: PodCutOff, loss: eth0, reason: "bond4.3 has gone"},
 		"a torn checkpoint":                 {told: eth0, attachments: []attachmentView{whole, torn}, state: PodUnknown, reason: "a checkpoint cannot be read"},
 		"restored without carrier":          {told: eth0, attachments: []attachmentView{whole, owed}, state: PodUnannounced, reason: "the neighbours are not told yet"},
+		"one is not looked at yet":          {attachments: []attachmentView{whole, unread}, state: PodUnannounced, reason: "an interface was not looked at yet"},
+		"lost before anybody has looked":    {attachments: []attachmentView{unread, lost(eth0)}, state: PodCutOff, loss: eth0, reason: "bond4.3 has gone"},
 		"owed, and a torn checkpoint":       {attachments: []attachmentView{owed, torn}, state: PodUnknown, reason: "a checkpoint cannot be read"},
 		"lost, and owed by another":         {attachments: []attachmentView{owed, lost(eth0)}, state: PodCutOff, loss: eth0, reason: "bond4.3 has gone"},
 	} {
@@ -133,5 +138,35 @@ func TestConnectivityIsTold(t *testing.T) {
 	tells("both pods end", map[string]int{"lan0": 1}, "db  ", "web  ")
 	if len(a.pods) != 1 {
 		t.Errorf("pods that are gone are kept: %v", a.pods)
+	}
+}
+
+// Nobody hears that a pod is connected before this agent has looked at it: its interface can have been taken away while no agent ran.
+func TestAnAgentThatStartsCallsNoPodConnectedUnseen(t *testing.T) {
+	n := newNode(t, "lan0")
+	whole, taken := n.attach(t, "lan0", 1), n.attach(t, "lan0", 2)
+	fresh.IP(t, taken.netns, "link del eth0")
+	var mu sync.Mutex
+	told := map[string][]PodState{}
+	n.start(t, func(opts *Options) {
+		opts.Observers = []func(Event){func(event Event) {
+			if e, ok := event.(Connectivity); ok {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, p := range e.Pods {
+					told[p.Pod.Name] = append(told[p.Pod.Name], p.State)
+				}
+			}
+		}}
+	})
+	has := func(p pod, state PodState) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Contains(told[p.key.ContainerID], state)
+	}
+	within(t, patience, "the pod with its interface is connected", func() bool { return has(whole, PodConnected) })
+	n.awaitConfirmed(t, taken)
+	if has(taken, PodConnected) || !has(taken, PodUnannounced) {
+		t.Errorf("the pod without its interface: %q", told[taken.key.ContainerID])
 	}
 }

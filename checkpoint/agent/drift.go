@@ -45,6 +45,12 @@ const driftDelay = time.Second
 
 // updateDrifts takes over the findings that have changed, of the refresher and of the Reconciler.
 func (a *Agent) updateDrifts(instant time.Time) {
+	for m := range a.unread { // First these: what a reading refuses is told before that the sandbox was read.
+		if a.refresher.HasRead(m.record.Attachment.ContainerID) {
+			delete(a.unread, m)
+			a.changedPods[m.record.Pod] = true
+		}
+	}
 	for key, finding := range a.refresher.TakeRefusals() {
 		if m := a.members[key]; m != nil {
 			m.finding, a.concerns[m], a.changedPods[m.record.Pod] = finding, true, true
@@ -125,6 +131,7 @@ func (a *Agent) confirmDrift(m *member, instant time.Time) {
 func (a *Agent) noteConfirmed(m *member, takenAway bool) {
 	d, r := m.drift, m.record
 	d.Confirmed, d.persistent, d.TakenAway, d.CapturedAt, d.Index = true, true, takenAway, r.CapturedAt, r.Interface.Link.Index
+	d.nextLook = time.Now().Add(driftDelay) // It has just been looked at. Most often the whole pod goes.
 	a.driftsChanged, a.changedPods[r.Pod] = true, true
 	a.place(m)
 }

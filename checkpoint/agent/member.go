@@ -103,7 +103,7 @@ func (a *Agent) sandboxRead(before, after indexedSandbox) {
 		m := a.members[r.Attachment]
 		if m == nil {
 			m = &member{}
-			a.members[r.Attachment] = m
+			a.members[r.Attachment], a.unread[m] = m, true
 		}
 		a.captured.count(m.record.CapturedAt, r.CapturedAt)
 		a.accessChanged = a.accessChanged || m.record.HostAccess != nil || r.HostAccess != nil
@@ -134,6 +134,7 @@ func (a *Agent) remove(m *member) {
 	a.driftsChanged = a.driftsChanged || m.drift != nil && m.drift.Confirmed
 	delete(a.members, m.record.Attachment)
 	delete(a.concerns, m)
+	delete(a.unread, m)
 }
 
 // place puts the attachment on its stack. A new stack belongs to the chain that the attachment was in before, so that the chain keeps its

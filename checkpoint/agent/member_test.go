@@ -17,11 +17,11 @@ import (
 func newLoop(devices netstate.Devices) *Agent {
 	return &Agent{
 		devices: devices, index: &index{sandboxes: map[string]indexedSandbox{}}, members: map[attachment.Key]*member{}, stacks: map[string]*stack{},
-		concerns: map[*member]bool{}, pods: map[attachment.Pod]*podMembers{}, changedPods: map[attachment.Pod]bool{},
+		unread: map[*member]bool{}, concerns: map[*member]bool{}, pods: map[attachment.Pod]*podMembers{}, changedPods: map[attachment.Pod]bool{},
 	}
 }
 
-// read tells the loop the records of a sandbox.
+// read tells the loop the records of a sandbox, which somebody has read.
 func (a *Agent) read(id string, records ...checkpoint.Record) {
 	for i := range records {
 		records[i].Attachment.ContainerID = id
@@ -29,6 +29,7 @@ func (a *Agent) read(id string, records ...checkpoint.Record) {
 	before := a.index.sandboxes[id]
 	a.index.sandboxes[id] = indexedSandbox{id: id, records: records}
 	a.sandboxRead(before, a.index.sandboxes[id])
+	clear(a.unread)
 	a.regroup()
 }
 

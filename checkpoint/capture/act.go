@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -140,9 +139,12 @@ func (r *captureRun) write(a *InterfaceAction, records recordIndex) error {
 	if *a = current; !a.changesCheckpoint() {
 		return nil
 	}
-	writer := cmp.Or(r.Writer, Writer)
-	if a.State == Refreshed && a.torn == nil {
+	writer := Writer
+	switch {
+	case a.State == Refreshed && a.torn == nil:
 		writer = a.recorded.Writer // Who has attached it has not changed.
+	case r.byAgent:
+		writer = AgentWriter
 	}
 	return r.Store.Save(recordOf(*a, writer))
 }
@@ -166,7 +168,7 @@ func (r *captureRun) redecide(a InterfaceAction, records recordIndex) (Interface
 	if err != nil {
 		return a, err
 	}
-	if f != nil && r.Writer == AgentWriter {
+	if f != nil && r.byAgent {
 		if err := inspector.checkStillUp(*f); err != nil { // Nobody has asked for a checkpoint of what goes at this moment.
 			return a, err
 		}
@@ -189,12 +191,9 @@ func (r *captureRun) redecide(a InterfaceAction, records recordIndex) (Interface
 // reload returns the records with those of the action's container ID as they are now, and of the one that a capture gives a sandbox that
 // nobody knows.
 func (r *captureRun) reload(a InterfaceAction, records recordIndex) recordIndex {
-	ids := []string{a.Attachment.ContainerID, checkpoint.UnnamedID(a.Namespace)}
+	ids := slices.Compact([]string{a.Attachment.ContainerID, checkpoint.UnnamedID(a.Namespace)})
 	readable := slices.DeleteFunc(slices.Clone(records.readable), func(r checkpoint.Record) bool { return slices.Contains(ids, r.Attachment.ContainerID) })
 	unreadable := slices.DeleteFunc(slices.Clone(records.unreadable), func(u checkpoint.Unreadable) bool { return slices.Contains(ids, u.ContainerID) })
-	for _, id := range slices.Compact(ids) {
-		present, torn := r.Store.ListSandbox(id)
-		readable, unreadable = append(readable, present...), append(unreadable, torn...)
-	}
-	return indexRecords(readable, unreadable)
+	present, torn := r.Store.ListSandboxes(ids)
+	return indexRecords(append(readable, present...), append(unreadable, torn...))
 }

@@ -37,8 +37,8 @@ type LiveInterface struct {
 	// attached or for a VF of SR-IOV, Failed for what could not be looked at.
 	Settled change.State
 	Reason  string
-	// IsVF says that it is a VF of SR-IOV.
-	IsVF bool
+	// isVF says that it is a VF of SR-IOV.
+	isVF bool
 	// NeverDown says that what is missing now was taken away on purpose (LinkHistory).
 	NeverDown bool
 	// access is the host access of an interface without a readable checkpoint, nil for none.
@@ -57,6 +57,8 @@ type InterfaceAction struct {
 	// recorded is the attachment's checkpoint, as far as it can be read, nil for none. torn is set if relink cannot read it.
 	recorded *checkpoint.Record
 	torn     *checkpoint.Unreadable
+	// isVF says that it is a VF of SR-IOV, which relink does not bring back.
+	isVF bool
 	// parents are the parents of an interface that is there.
 	parents []netstate.Device
 	// readAt is when the interface was read, as a time since the boot.
@@ -130,7 +132,7 @@ func (m matchedRecords) decideByCheckpoint(f LiveInterface, refresh bool) Interf
 	case f.Settled != "" && recorded:
 		return recordAction(r, f.Settled, f.Reason)
 	case f.Settled != "":
-		a.IsVF = f.IsVF
+		a.isVF = f.isVF
 		return a.decided(f.Settled, f.Reason)
 	case recorded:
 		a.recorded = &r

@@ -26,10 +26,13 @@ func (r *renewalRun) wentAlone(record checkpoint.Record) bool {
 	return !exists && r.parentsStand(record)
 }
 
-// parentsStand says that the very devices that the record names are in the host and up.
+// parentsStand says that the very devices that the record names are there and up, in the host or in the sandbox.
 func (r *renewalRun) parentsStand(record checkpoint.Record) bool {
-	parents := checkpoint.HostParents(record.Interface)
-	return len(parents) > 0 && !slices.ContainsFunc(parents, func(p netstate.Device) bool { return p.IfIndex == 0 }) && ParentsUp(r.Host, parents)
+	namespace, parents := r.Host, checkpoint.HostParents(record.Interface)
+	if record.Interface.ParentsInSandbox {
+		namespace, parents = r.inspector.namespace, record.Interface.Parents
+	}
+	return len(parents) > 0 && !slices.ContainsFunc(parents, func(p netstate.Device) bool { return p.IfIndex == 0 }) && ParentsUp(namespace, parents)
 }
 
 // isReplaced says that another program has detached the recorded interface, and attached the live one under its name.
@@ -41,13 +44,13 @@ func (r *renewalRun) isReplaced(record checkpoint.Record, live netstate.Interfac
 	return live.Link.MAC != recorded.Link.MAC || parents[0].IfIndex != recorded.Parents[0].IfIndex
 }
 
-// ParentsUp says that all recorded devices are in the host, and up. It ignores devices without an index, as old records have them.
-func ParentsUp(host *kernel.Namespace, recorded []netstate.Device) bool {
+// ParentsUp says that all recorded devices are in the namespace, and up. It ignores devices without an index, as old records have them.
+func ParentsUp(namespace *kernel.Namespace, recorded []netstate.Device) bool {
 	return !slices.ContainsFunc(recorded, func(p netstate.Device) bool {
 		if p.IfIndex == 0 {
 			return false
 		}
-		d, err := host.Device(p.IfIndex)
+		d, err := namespace.Device(p.IfIndex)
 		return err != nil || !d.Up
 	})
 }
@@ -84,12 +87,9 @@ func (n Renewal) ForgetGone(ctx context.Context) (forgotten []attachment.Key, er
 }
 
 // listRecords returns the records of the sandbox.
-func (n Renewal) listRecords() (list []checkpoint.Record) {
-	for _, id := range n.ContainerIDs {
-		records, _ := n.Store.ListSandbox(id)
-		list = append(list, records...)
-	}
-	return slices.DeleteFunc(list, func(r checkpoint.Record) bool { return r.Namespace.Same(n.Namespace) != nil })
+func (n Renewal) listRecords() []checkpoint.Record {
+	records, _ := n.Store.ListSandboxes(n.ContainerIDs)
+	return slices.DeleteFunc(records, func(r checkpoint.Record) bool { return r.Namespace.Same(n.Namespace) != nil })
 }
 
 // forget forgets the foreign ones of the records that chosen selects.

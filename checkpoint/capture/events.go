@@ -14,19 +14,16 @@ import (
 // and LinkHistory.
 func (n Renewal) AddEvents(ctx context.Context, events map[int][]kernel.Event) (written int, err error) {
 	err = n.underLock(ctx, func() error {
-		for _, id := range n.ContainerIDs {
-			records, _ := n.Store.ListSandbox(id)
-			for _, record := range records {
-				updated, differs := applyEvents(record.Interface, events[record.Interface.Link.Index])
-				if !differs || record.Namespace.Same(n.Namespace) != nil {
-					continue
-				}
-				record.Interface, record.CapturedAt = updated, captureTime()
-				if err := n.Store.Save(record); err != nil {
-					return err
-				}
-				written++
+		for _, record := range n.listRecords() {
+			updated, differs := applyEvents(record.Interface, events[record.Interface.Link.Index])
+			if !differs {
+				continue
 			}
+			record.Interface, record.CapturedAt = updated, captureTime()
+			if err := n.Store.Save(record); err != nil {
+				return err
+			}
+			written++
 		}
 		return nil
 	})

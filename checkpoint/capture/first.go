@@ -74,9 +74,10 @@ type Unrecorded struct {
 
 // FirstReport is what a FirstRecording found and did.
 type FirstReport struct {
-	// Unrecorded are the interfaces that have no checkpoint afterwards, but for the pods' own. Written is the number of checkpoints that were written.
+	// Unrecorded are the interfaces that have no checkpoint afterwards, but for the pods' own.
 	Unrecorded []Unrecorded
-	Written    int
+	// Written are the checkpoints that were written.
+	Written []checkpoint.Record
 	// UnderWay says that a plugin may be at work, also on a NIC in a namespace that may be no pod's, which is not in Unrecorded.
 	UnderWay bool
 	// Empty says that the sandbox has no interface on a device of the host, and lacks none that a CNI cache names.
@@ -91,12 +92,7 @@ func (f FirstRecording) Record(ctx context.Context) (report FirstReport, err err
 		return report, err
 	}
 	defer namespace.Close()
-	var records []checkpoint.Record
-	var unreadable []checkpoint.Unreadable
-	for _, id := range f.ContainerIDs {
-		readable, torn := f.Store.ListSandbox(id)
-		records, unreadable = append(records, readable...), append(unreadable, torn...)
-	}
+	records, unreadable := f.Store.ListSandboxes(f.ContainerIDs)
 	l := &inspector{host: f.Host, hostDevices: f.Devices, records: indexRecords(records, unreadable), cache: f.Identities.entries[f.Namespace.File()], onlyLinks: true}
 	found, err := l.inspectNamespace(namespace, true)
 	if err != nil {
@@ -109,7 +105,7 @@ func (f FirstRecording) Record(ctx context.Context) (report FirstReport, err err
 	if stage, _ := f.Identities.stage(f.Namespace.File()); stage == DELDue {
 		return report, nil
 	}
-	r := &captureRun{Options: Options{Store: f.Store, Writer: AgentWriter}, inspector: l}
+	r := &captureRun{Options: Options{Store: f.Store}, byAgent: true, inspector: l}
 	for _, a := range found {
 		obstacle, reason := f.obstacle(a)
 		if obstacle == "" && a.State == Captured {
@@ -143,7 +139,7 @@ func (f FirstRecording) write(ctx context.Context, namespace *kernel.Namespace, 
 	for _, a := range r.actions {
 		if a.State == Captured {
 			f.Marks[a.Interface.Link.Index] = marks[a.Interface.Link.Index]
-			report.Written++
+			report.Written = append(report.Written, recordOf(a, AgentWriter))
 		} else if obstacle, reason := f.obstacle(a); obstacle != "" {
 			report.Unrecorded = append(report.Unrecorded, Unrecorded{a.decided(a.State, reason).InterfaceOutcome, obstacle})
 		}
@@ -195,7 +191,7 @@ func (f FirstRecording) obstacle(a InterfaceAction) (Obstacle, string) {
 		return "", ""
 	case a.State == change.Failed:
 		return ObstacleFailed, a.Reason
-	case a.IsVF:
+	case a.isVF:
 		return ObstacleVF, a.Reason
 	case a.State == change.Refused && !a.Interface.Link.Up && a.Interface.Link.Kind != "":
 		return ObstacleDown, a.Reason

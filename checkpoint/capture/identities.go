@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -27,12 +26,15 @@ type IdentitySources struct {
 type Identities struct {
 	// AsOf is when the sources were asked first: what changed later is not in it.
 	AsOf time.Time
-	// CacheProblem says why the CNI caches may have more entries, empty if these are all. RuntimeProblem says so of the runtime's sandboxes.
+	// CacheProblem says why the CNI caches may have more entries, empty if these are all: torn are the files that nobody can read, and cacheErr is
+	// about all. RuntimeProblem says so of the runtime's sandboxes.
 	// NoRuntime says that the node has no container runtime.
 	CacheProblem, RuntimeProblem string
 	NoRuntime                    bool
 
-	entries map[attachment.NamespaceFile][]cacheEntry
+	torn     []cnicache.UnreadableError
+	cacheErr error
+	entries  map[attachment.NamespaceFile][]cacheEntry
 	// cached are the interfaces whose results libcni keeps, by container ID, and whether Multus called libcni. A DEL removes a result, and not Multus's
 	// list of delegates.
 	cached  map[string]map[string]bool
@@ -46,7 +48,11 @@ func (s IdentitySources) Read(ctx context.Context) Identities {
 		runtime: map[attachment.NamespaceFile]sandbox.RuntimeSandbox{},
 	}
 	entries, torn, err := s.Cache.Read()
-	if err = errors.Join(append(torn, err)...); err != nil {
+	ids.torn, ids.cacheErr = torn, err
+	for _, e := range torn {
+		err = errors.Join(err, e)
+	}
+	if err != nil {
 		ids.CacheProblem = printable.Joined(err)
 	}
 	for _, e := range entries {
@@ -75,24 +81,25 @@ func (s IdentitySources) readRuntime(ctx context.Context, ids *Identities) {
 	if ids.NoRuntime = errors.Is(err, sandbox.ErrNoRuntime); err != nil {
 		ids.RuntimeProblem = printable.Joined(err)
 	}
-	slices.SortStableFunc(sandboxes, func(a, b sandbox.RuntimeSandbox) int { return cmp.Compare(readiness(b), readiness(a)) })
-	for _, r := range sandboxes { // A ready one comes first: it counts where two have had one namespace.
-		file, ok := sandbox.Identify(r.Netns)
-		if r.Netns == "" || !ok || r.HostNetwork || !r.Ready && ids.runtime[file].Ready {
-			continue
+	for _, ready := range []bool{true, false} { // A ready one counts where two have had one namespace.
+		for _, r := range sandboxes {
+			if r.Ready == ready {
+				s.addSandbox(ids, r)
+			}
 		}
-		ids.runtime[file] = r
-		entries := filterEntries(ids.entries[file], func(e cacheEntry) bool { return e.Attachment.ContainerID == r.ContainerID })
-		entry := cacheEntry{Entry: cnicache.Entry{Attachment: attachment.Key{ContainerID: r.ContainerID}, Pod: r.Pod}, namespace: file}
-		ids.entries[file] = append(append(entries, entry), s.networkEntries(entry, entries)...)
 	}
 }
 
-func readiness(r sandbox.RuntimeSandbox) int {
-	if r.Ready {
-		return 1
+// addSandbox adds a sandbox of the runtime.
+func (s IdentitySources) addSandbox(ids *Identities, r sandbox.RuntimeSandbox) {
+	file, ok := sandbox.Identify(r.Netns)
+	if r.Netns == "" || !ok || r.HostNetwork || !r.Ready && ids.runtime[file].Ready {
+		return
 	}
-	return 0
+	ids.runtime[file] = r
+	entries := filterEntries(ids.entries[file], func(e cacheEntry) bool { return e.Attachment.ContainerID == r.ContainerID })
+	entry := cacheEntry{Entry: cnicache.Entry{Attachment: attachment.Key{ContainerID: r.ContainerID}, Pod: r.Pod}, namespace: file}
+	ids.entries[file] = append(append(entries, entry), s.networkEntries(entry, entries)...)
 }
 
 // networkEntries returns the interfaces of the pod's network status that no cache names.
@@ -162,9 +169,14 @@ func (ids Identities) ReadyPod(file attachment.NamespaceFile) (pod attachment.Po
 	return pod, unique && stage == ADDEnded
 }
 
+// mayName says that a file that nobody can read may be about the container.
+func (ids Identities) mayName(containerID string) bool {
+	return ids.cacheErr != nil || slices.ContainsFunc(ids.torn, func(e cnicache.UnreadableError) bool { return e.MayName(containerID) })
+}
+
 // IsDetached says that no cache names the container. Caches without any entry say nothing.
 func (ids Identities) IsDetached(containerID string) bool {
-	return ids.CacheProblem == "" && len(ids.cached) > 0 && ids.cached[containerID] == nil
+	return !ids.mayName(containerID) && len(ids.cached) > 0 && ids.cached[containerID] == nil
 }
 
 // DetachedReason says what of the caches proves that another program's DEL took the attachment, empty if nothing does. goneAlone says that its
@@ -174,7 +186,7 @@ func (ids Identities) DetachedReason(key attachment.Key, namedOnce, goneAlone bo
 	interfaces := ids.cached[key.ContainerID]
 	_, named := interfaces[key.IfName]
 	switch {
-	case ids.CacheProblem != "" || ids.AsOf.IsZero() || named:
+	case ids.mayName(key.ContainerID) || ids.AsOf.IsZero() || named:
 		return ""
 	case goneAlone:
 		return "it went while its parent was there, and no CNI cache names it"

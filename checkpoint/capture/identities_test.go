@@ -131,27 +131,29 @@ func TestIdentityByTheNetworkStatus(t *testing.T) {
 
 func TestDetachedReason(t *testing.T) {
 	key := attachment.Key{Network: "lan", ContainerID: "c1", IfName: "net1"}
-	const torn = "torn"
+	const torn, otherTorn = "lan-c1-net9", "lan-c2-net1"
 	for name, test := range map[string]struct {
-		results              []string // interfaces in Multus's cache, or torn
+		results              []string // interfaces in Multus's cache, or names of torn files
 		namedOnce, goneAlone bool
 		want                 string
 	}{
-		"it went alone, and its DEL is over":               {[]string{"eth0"}, true, true, "it went while its parent was there, and no CNI cache names it"},
-		"it went alone, and its DEL is not over":           {[]string{"eth0", "net1"}, true, true, ""},
-		"it went alone, and no cache ever named it":        {nil, false, true, "it went while its parent was there, and no CNI cache names it"},
-		"it went alone, and a file is torn":                {[]string{torn}, true, true, ""},
-		"it was lost, and its DEL is over":                 {[]string{"eth0"}, true, false, "Multus's cache names its sandbox, and does not name it any more"},
-		"it was lost, and somebody has wiped the caches":   {nil, true, false, ""},
-		"it was lost, and no cache ever named it":          {[]string{"eth0"}, false, false, ""},
-		"it was lost, and is attached":                     {[]string{"eth0", "net1"}, true, false, ""},
-		"it was lost, and a file of the caches is damaged": {[]string{"eth0", torn}, true, false, ""},
+		"it went alone, and its DEL is over":                {[]string{"eth0"}, true, true, "it went while its parent was there, and no CNI cache names it"},
+		"it went alone, and its DEL is not over":            {[]string{"eth0", "net1"}, true, true, ""},
+		"it went alone, and no cache ever named it":         {nil, false, true, "it went while its parent was there, and no CNI cache names it"},
+		"it went alone, and a file is torn":                 {[]string{torn}, true, true, ""},
+		"it went alone, and another sandbox's file is torn": {[]string{otherTorn}, true, true, "it went while its parent was there, and no CNI cache names it"},
+		"it was lost, and another sandbox's file is torn":   {[]string{"eth0", otherTorn}, true, false, "Multus's cache names its sandbox, and does not name it any more"},
+		"it was lost, and its DEL is over":                  {[]string{"eth0"}, true, false, "Multus's cache names its sandbox, and does not name it any more"},
+		"it was lost, and somebody has wiped the caches":    {nil, true, false, ""},
+		"it was lost, and no cache ever named it":           {[]string{"eth0"}, false, false, ""},
+		"it was lost, and is attached":                      {[]string{"eth0", "net1"}, true, false, ""},
+		"it was lost, and a file of the caches is damaged":  {[]string{"eth0", torn}, true, false, ""},
 	} {
 		dir := t.TempDir()
 		for _, ifName := range test.results {
-			if ifName != torn {
+			if ifName != torn && ifName != otherTorn {
 				keepResult(t, filepath.Join(dir, "multus", "results"), "lan", "c1", ifName, "/run/netns/gone")
-			} else if err := errors.Join(os.MkdirAll(dir+"/results", 0o700), os.WriteFile(dir+"/results/x", []byte(`{"ki`), 0o600)); err != nil {
+			} else if err := errors.Join(os.MkdirAll(dir+"/results", 0o700), os.WriteFile(filepath.Join(dir, "results", ifName), []byte(`{"ki`), 0o600)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -180,7 +182,7 @@ func TestObstacle(t *testing.T) {
 		return InterfaceAction{InterfaceOutcome: InterfaceOutcome{Outcome: change.Outcome{Attachment: key, State: state, Reason: reason}, Interface: i}}
 	}
 	vf := action(change.Refused, "a VF", up)
-	vf.IsVF = true
+	vf.isVF = true
 	result := cacheEntry{Entry: cnicache.Entry{Attachment: attachment.Key{Network: "lan", ContainerID: "c1", IfName: "net1"}, Netns: "/run/netns/x"}, namespace: file}
 	ready := Identities{AsOf: time.Now(), runtime: map[attachment.NamespaceFile]sandbox.RuntimeSandbox{file: {ContainerID: "c1", Ready: true}}}
 	cached := Identities{AsOf: time.Now(), RuntimeProblem: "it hangs", entries: map[attachment.NamespaceFile][]cacheEntry{file: {result}}}

@@ -210,7 +210,7 @@ func (r *sandboxInspector) inspect(name string) (*LiveInterface, error) {
 		f.Settled, f.Reason = Skipped, unknownNIC
 		return f, nil
 	case err != nil:
-		f.Settled, f.Reason, f.IsVF = change.Refused, vf.Error(), true
+		f.Settled, f.Reason, f.isVF = change.Refused, vf.Error(), true
 		return f, nil
 	case !attached && len(live.Parents) > 0:
 		if f.Settled, f.Reason, err = r.findOrigin(*f); err != nil {

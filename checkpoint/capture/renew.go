@@ -100,11 +100,7 @@ type renewalRun struct {
 
 func (n Renewal) renew() ([]InterfaceOutcome, error) {
 	r := &renewalRun{Renewal: n, quick: map[int]bool{}, marks: map[int]kernel.SettingsMark{}}
-	for _, id := range n.ContainerIDs {
-		records, unreadable := n.Store.ListSandbox(id)
-		r.records, r.unreadable = append(r.records, records...), append(r.unreadable, unreadable...)
-	}
-	if len(r.records) == 0 {
+	if r.records, r.unreadable = n.Store.ListSandboxes(n.ContainerIDs); len(r.records) == 0 {
 		return nil, nil
 	}
 	namespace, err := kernel.OpenSame(n.Namespace)

@@ -29,8 +29,6 @@ type Options struct {
 	Refresh bool
 	// DryRun decides and writes nothing.
 	DryRun bool
-	// Writer is what the records have as Writer, the package's for none.
-	Writer string
 }
 
 // The states of an interface's checkpoint, beside those of all verbs. A dry run has those that begin with To in place of the others.
@@ -52,8 +50,6 @@ type InterfaceOutcome struct {
 	File string `json:"file,omitempty"`
 	// WentAlone says that a recorded interface is gone, and that its parents were there and up after that: somebody took it away.
 	WentAlone bool `json:"-"`
-	// IsVF says that it is a VF of SR-IOV, which relink does not bring back.
-	IsVF bool `json:"-"`
 }
 
 // InterfaceReport is the whole of what a run found and did. Its notes name entries of the caches that cannot be read.
@@ -119,7 +115,9 @@ var plannedStates = map[change.State]change.State{Captured: ToCapture, Refreshed
 type captureRun struct {
 	Options
 	// onlyNew skips interfaces that have a record.
-	onlyNew   bool
+	onlyNew bool
+	// byAgent says that it is the agent's FirstRecording: nobody asked for these checkpoints.
+	byAgent   bool
 	inspector *inspector
 	actions   []InterfaceAction
 	notes     []string

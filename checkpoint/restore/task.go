@@ -272,17 +272,22 @@ func lossInHost(devices netstate.Devices, present devicesByIndex, r *checkpoint.
 func lossOfNIC(devices netstate.Devices, link netstate.Link) *Loss {
 	for _, d := range devices {
 		// The PF gives a new VF another MAC.
-		if d.IsNICOf(link) && d.Index != link.Index && (d.PermanentMAC == link.NIC.PermanentMAC || d.PF != "") {
+		if isNICOf(link, d) && d.Index != link.Index && (d.PermanentMAC == link.NIC.PermanentMAC || d.PF != "") {
 			return &Loss{Device: nameInHost(link), Reason: fmt.Sprintf("%s is in the host, as a new device", d.Name)}
 		}
 	}
 	return nil
 }
 
+// isNICOf says that the device is the NIC of the link, as far as the record tells the hardware.
+func isNICOf(link netstate.Link, d netstate.LiveDevice) bool {
+	return link.NIC != nil && link.NIC.Identified() && d.Kind == netstate.KindNIC && link.NIC.Same(d.NIC)
+}
+
 // AwayNICLoss is a pure function: it returns the loss of a NIC that its sandbox does not have. devices are the devices of the host.
 // It returns nil if the NIC is in the host: then Losses tells, or somebody has moved it there by hand.
 func AwayNICLoss(devices netstate.Devices, link netstate.Link) *Loss {
-	inHost := func(d netstate.LiveDevice) bool { return d.IsNICOf(link) }
+	inHost := func(d netstate.LiveDevice) bool { return isNICOf(link, d) }
 	if link.Kind != netstate.KindNIC || link.NIC == nil || !link.NIC.Identified() || slices.ContainsFunc(devices, inHost) {
 		return nil
 	}

@@ -41,7 +41,7 @@ func (r *reader) delegates(dir string) (lists []delegates) {
 // those that no runtime's cache has, because nothing tells their namespace. Read reports the lists that cannot
 // be read.
 func MultusContainerIDs(dir string) (containerIDs []string, err error) {
-	var r reader
+	r := reader{files: map[string]cachedFile{}}
 	for _, d := range r.delegates(filepath.Join(dir, "multus")) {
 		containerIDs = append(containerIDs, d.containerID)
 	}

@@ -35,8 +35,22 @@ type Entry struct {
 }
 
 // Read is Cache.Read for who reads once.
-func Read(dir string) (entries []Entry, unreadable []error, err error) {
+func Read(dir string) (entries []Entry, unreadable []UnreadableError, err error) {
 	return (&Cache{Dir: dir}).Read()
+}
+
+// UnreadableError is about a file that is torn, or is not a cache's.
+type UnreadableError struct {
+	Path string
+	Err  error
+}
+
+func (e UnreadableError) Error() string { return fmt.Sprintf("CNI cache %s: %v", e.Path, e.Err) }
+
+// MayName says that the file can be about the container: libcni (api.go, getCacheFilePath) and Multus (saveScratchNetConf) have the container ID
+// in the names of their files.
+func (e UnreadableError) MayName(containerID string) bool {
+	return strings.Contains(filepath.Base(e.Path), containerID)
 }
 
 // Cache reads the caches below Dir again and again. It does not parse a file again that nobody has written since.
@@ -57,7 +71,7 @@ type cachedFile struct {
 // Read returns the entries of the caches: results (the runtime's), multus/results and multus/<container ID>
 // (Multus's). The fields of an entry tell its attachment: no file's name is taken apart. unreadable has an error
 // for each file that is torn, or is not a cache's. Without a cache there is no error. Several goroutines may call it.
-func (c *Cache) Read() (entries []Entry, unreadable []error, err error) {
+func (c *Cache) Read() (entries []Entry, unreadable []UnreadableError, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := reader{earlier: c.files, files: map[string]cachedFile{}}
@@ -75,7 +89,7 @@ func (c *Cache) Read() (entries []Entry, unreadable []error, err error) {
 // that it cannot read, and err is about the directories.
 type reader struct {
 	earlier, files map[string]cachedFile
-	unreadable     []error
+	unreadable     []UnreadableError
 	err            error
 }
 
@@ -116,9 +130,9 @@ func (r *reader) eachFile(dir string, parse func(name string, b []byte) (any, er
 		if file.err == nil {
 			use(file.content)
 		} else {
-			r.unreadable = append(r.unreadable, fmt.Errorf("CNI cache %s: %w", path, file.err))
+			r.unreadable = append(r.unreadable, UnreadableError{path, file.err})
 		}
-		if r.files != nil && file.info != nil {
+		if file.info != nil {
 			r.files[path] = file
 		}
 	}

@@ -112,11 +112,6 @@ type LiveDevice struct {
 	PF string
 }
 
-// IsNICOf says that the device is the NIC of the link, under any name.
-func (d LiveDevice) IsNICOf(link Link) bool {
-	return link.NIC != nil && link.NIC.Identified() && d.Kind == KindNIC && link.NIC.Same(d.NIC)
-}
-
 // VFReason says why relink leaves the VF of that name alone. The PF forgets the VLAN and the MAC of its VFs when its driver goes: a VF that
 // comes back without its VLAN sends to the untagged network.
 func VFReason(name, pf string) string {

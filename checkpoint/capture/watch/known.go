@@ -135,31 +135,18 @@ func (r *Refresher) markReleased(s *sandbox) {
 
 // setRecords notes all checkpoints of a container.
 func (r *Refresher) setRecords(containerID string, records []checkpoint.Record) {
-	current, sandboxes := map[attachment.Key]*sandbox{}, r.containers[containerID]
+	current := map[attachment.Key]*sandbox{}
 	for _, record := range records {
-		key := withoutPath(record.Namespace)
-		s, ok := r.sandboxes[key]
-		if !ok {
-			s = r.addSandbox(record.Namespace)
-		}
-		if !slices.Contains(sandboxes, s) {
-			sandboxes, s.containers = append(sandboxes, s), append(s.containers, containerID)
-		}
-		_, exists := s.attachments[record.Attachment]
-		if !exists {
+		s, added := r.addRecord(record)
+		if added {
 			s.setSuspect()
 		}
-		if !exists || s.lost {
+		if added || s.lost {
 			r.mark(s)
 		}
 		current[record.Attachment] = s
-		if !exists {
-			s.attachments[record.Attachment] = &attached{}
-		}
-		entry := s.attachments[record.Attachment]
-		entry.parent, entry.foreign, entry.cached = parentOf(record.Interface), capture.IsForeign(record), capture.HadResult(record)
 	}
-	r.containers[containerID] = slices.DeleteFunc(sandboxes, func(s *sandbox) bool {
+	r.containers[containerID] = slices.DeleteFunc(r.containers[containerID], func(s *sandbox) bool {
 		found := false
 		for key := range s.attachments {
 			if key.ContainerID == containerID && current[key] != s {
@@ -178,7 +165,33 @@ func (r *Refresher) setRecords(containerID string, records []checkpoint.Record) 
 	})
 	if len(r.containers[containerID]) == 0 {
 		delete(r.containers, containerID)
+		r.forgetRead(containerID)
 	}
+}
+
+func (r *Refresher) forgetRead(containerID string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.readContainers, containerID)
+}
+
+// addRecord notes a checkpoint. added says that its attachment was not known.
+func (r *Refresher) addRecord(record checkpoint.Record) (s *sandbox, added bool) {
+	id := record.Attachment.ContainerID
+	s, exists := r.sandboxes[withoutPath(record.Namespace)]
+	if !exists {
+		s = r.addSandbox(record.Namespace)
+	}
+	if !slices.Contains(r.containers[id], s) {
+		r.containers[id], s.containers = append(r.containers[id], s), append(s.containers, id)
+	}
+	entry, exists := s.attachments[record.Attachment]
+	if !exists {
+		entry = new(attached)
+		s.attachments[record.Attachment] = entry
+	}
+	entry.parent, entry.foreign, entry.cached = parentOf(record.Interface), capture.IsForeign(record), capture.HadResult(record)
+	return s, !exists
 }
 
 func (r *Refresher) addSandbox(namespace attachment.Namespace) *sandbox {

@@ -82,6 +82,9 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 	switch {
 	case err == nil:
 		s.missingSince = time.Time{}
+		if complete {
+			r.noteRead(s)
+		}
 		r.OnRead(s.containers...)
 		switch {
 		case !complete || s.failing || s.underWay && !s.hasNew():

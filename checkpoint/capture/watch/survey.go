@@ -179,12 +179,21 @@ func (r *Refresher) beginRound() {
 		_ = r.survey.watcher.Add(netnsDir) // Somebody can have mounted another directory there.
 	}
 	for _, s := range r.sandboxes {
-		detached := slices.ContainsFunc(slices.Collect(maps.Values(s.attachments)), func(entry *attached) bool { return !entry.wentAlone.IsZero() })
-		if detached || s.lost || len(r.unrecorded[s]) > 0 || !s.missingSince.IsZero() {
+		if s.lacksAlone() || s.lost || len(r.unrecorded[s]) > 0 || !s.missingSince.IsZero() {
 			r.mark(s)
 			wait.Wake(r.survey.questions)
 		}
 	}
+}
+
+// lacksAlone says that an interface is gone that went while its parent was there.
+func (s *sandbox) lacksAlone() bool {
+	for _, entry := range s.attachments {
+		if !entry.wentAlone.IsZero() {
+			return true
+		}
+	}
+	return false
 }
 
 // addListed begins to watch a sandbox without checkpoints.
@@ -209,7 +218,7 @@ func (r *Refresher) addListed(l sandboxes.Sandbox) {
 // takeIdentities goes on with the sandboxes that waited for the answer.
 func (r *Refresher) takeIdentities(ctx context.Context, ids capture.Identities) {
 	if ids.CacheProblem != "" && ids.CacheProblem != r.survey.identities.CacheProblem {
-		r.OnError(attachment.Namespace{}, errors.New("what other programs detach is not forgotten: "+ids.CacheProblem))
+		r.OnError(attachment.Namespace{}, errors.New("what other programs detach from its sandbox is not forgotten: "+ids.CacheProblem))
 	}
 	r.survey.identities = ids
 	waits := false
@@ -245,7 +254,10 @@ func (r *Refresher) record(ctx context.Context, s *sandbox) error {
 	if err != nil {
 		return err
 	}
-	r.count(&r.counters.Recordings, report.Written)
+	r.count(&r.counters.Recordings, len(report.Written))
+	for _, record := range report.Written {
+		r.addRecord(record) // To write it was a reading: another one follows only if more changes.
+	}
 	r.setUnrecorded(s, report.Unrecorded)
 	s.underWay = report.UnderWay
 	s.failing = slices.ContainsFunc(report.Unrecorded, func(u capture.Unrecorded) bool { return u.Obstacle == capture.ObstacleFailed })

@@ -25,7 +25,7 @@ type Options struct {
 	Host *kernel.Namespace
 	// OnError is called with each failure to read or write. The Refresher tries again by itself.
 	OnError func(namespace attachment.Namespace, err error)
-	// OnRefusals is called when Refusals has changed. It must not call the Refresher.
+	// OnRefusals is called when the refusals have changed, or HasRead of a container. It must not call the Refresher.
 	OnRefusals func()
 	// OnRead is called after each reading with the sandbox's container IDs. It must not call the Refresher.
 	OnRead func(containerIDs ...string)
@@ -83,7 +83,9 @@ type Refresher struct {
 	refusals        map[attachment.Key]Refusal
 	changedRefusals map[attachment.Key]*Refusal
 	unrecorded      map[*sandbox][]capture.Unrecorded
-	counters        Counters
+	// readContainers are those of HasRead.
+	readContainers map[string]bool
+	counters       Counters
 }
 
 // request is what Run has not heard yet of a container: its checkpoints were written, or its sandbox was released.
@@ -98,7 +100,7 @@ func New(opts Options) (*Refresher, error) {
 		Options: opts, wake: make(chan struct{}, 1), holds: make(chan holdRequest), listening: make(chan struct{}),
 		sandboxes: map[attachment.Namespace]*sandbox{}, containers: map[string][]*sandbox{},
 		requested: map[string]request{}, held: map[string]int{}, refusals: map[attachment.Key]Refusal{}, changedRefusals: map[attachment.Key]*Refusal{},
-		unrecorded: map[*sandbox][]capture.Unrecorded{}, survey: newSurvey(),
+		unrecorded: map[*sandbox][]capture.Unrecorded{}, readContainers: map[string]bool{}, survey: newSurvey(),
 	}
 	var err error
 	if r.hostWatch, err = opts.Host.Watch(); err != nil {
@@ -259,6 +261,25 @@ func (r *Refresher) TakeRefusals() map[attachment.Key]*Refusal {
 	changed := r.changedRefusals
 	r.changedRefusals = map[attachment.Key]*Refusal{}
 	return changed
+}
+
+// HasRead says that the interfaces of the container were read since New. What its refusals say until then may be out of date.
+func (r *Refresher) HasRead(containerID string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.readContainers[containerID]
+}
+
+// noteRead notes that all interfaces of the sandbox with checkpoints were read.
+func (r *Refresher) noteRead(s *sandbox) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range s.containers {
+		if !r.readContainers[id] {
+			r.readContainers[id] = true
+			r.OnRefusals()
+		}
+	}
 }
 
 // Counters returns what was counted so far.

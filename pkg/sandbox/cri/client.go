@@ -38,8 +38,8 @@ type Client struct {
 	limit time.Duration
 
 	mu sync.Mutex
-	// ready are the sandboxes as they were last reported, by ID, whose network namespace is known: a sandbox keeps it as long as it is ready.
-	ready map[string]sandbox.RuntimeSandbox
+	// known are the sandboxes as they were last reported, by ID: a sandbox keeps its network namespace as long as it keeps its state.
+	known map[string]sandbox.RuntimeSandbox
 }
 
 // connection is a runtime that has answered.

@@ -215,10 +215,11 @@ func TestNetnsIn(t *testing.T) {
 	}
 }
 
-// A Client does not ask again for the namespace of a sandbox that is still ready. It asks for one that has stopped.
+// A Client does not ask again for the namespace of a sandbox that is in the same state.
 func TestTheNamespaceOfASandboxStays(t *testing.T) {
-	asked := 0
-	r := &runtime{statuses: map[string]func(*runtimeapi.PodSandboxStatusResponse) error{readyID: func(*runtimeapi.PodSandboxStatusResponse) error { asked++; return nil }}}
+	asked := map[string]int{}
+	ask := func(s *runtimeapi.PodSandboxStatusResponse) error { asked[s.Status.Id]++; return nil }
+	r := &runtime{listsStopped: true, statuses: map[string]func(*runtimeapi.PodSandboxStatusResponse) error{readyID: ask, stoppedID: ask}}
 	socket := filepath.Join(t.TempDir(), "cri.sock")
 	defer serve(t, socket, r)()
 	c, err := New(socket)
@@ -231,7 +232,7 @@ func TestTheNamespaceOfASandboxStays(t *testing.T) {
 			t.Errorf("%v\n%s", err, diff)
 		}
 	}
-	if asked != 1 {
-		t.Errorf("asked %d times", asked)
+	if diff := cmp.Diff(map[string]int{readyID: 1, stoppedID: 1}, asked); diff != "" {
+		t.Errorf("asked:\n%s", diff)
 	}
 }

@@ -20,8 +20,8 @@ import (
 const maxParallel = 8
 
 // Sandboxes returns the runtime's sandboxes. It takes ten seconds at most. It leaves out a sandbox that goes during the
-// call. With an error, it still returns the sandboxes that the runtime reported. The error names the endpoint. Of a sandbox that was ready
-// before, and still is, it does not ask for the network namespace again.
+// call. With an error, it still returns the sandboxes that the runtime reported. The error names the endpoint. Of a sandbox that has
+// the state of the last call, it does not ask for the network namespace again.
 // errors.Is matches sandbox.ErrNoRuntime and context.DeadlineExceeded.
 func (c *Client) Sandboxes(ctx context.Context) ([]sandbox.RuntimeSandbox, error) {
 	ctx, stop := context.WithTimeout(ctx, c.limit)
@@ -40,33 +40,34 @@ func (c *Client) Sandboxes(ctx context.Context) ([]sandbox.RuntimeSandbox, error
 	earlier := c.earlier()
 	inparallel.Do(maxParallel, len(list.Items), func(i int) {
 		listed := listedSandbox(list.Items[i])
-		if s, ok := earlier[listed.ContainerID]; ok && listed.Ready && s.Pod == listed.Pod && s.Created.Equal(listed.Created) {
+		if s, ok := earlier[listed.ContainerID]; ok && s.Ready == listed.Ready && s.Pod == listed.Pod && s.Created.Equal(listed.Created) {
 			found[i] = &s
 		} else {
 			found[i], failures[i] = conn.sandboxStatus(ctx, c.limit, listed)
 		}
 	})
 	var sandboxes []sandbox.RuntimeSandbox
-	ready := map[string]sandbox.RuntimeSandbox{}
+	known := map[string]sandbox.RuntimeSandbox{}
 	for i, s := range found {
-		if s != nil {
-			sandboxes = append(sandboxes, *s)
+		if s == nil {
+			continue
 		}
-		if s != nil && s.Ready && failures[i] == nil {
-			ready[s.ContainerID] = *s
+		sandboxes = append(sandboxes, *s)
+		if failures[i] == nil {
+			known[s.ContainerID] = *s
 		}
 	}
 	c.mu.Lock()
-	c.ready = ready
+	c.known = known
 	c.mu.Unlock()
 	return sandboxes, errors.Join(failures...)
 }
 
-// earlier returns the sandboxes that were ready at the last call.
+// earlier returns the sandboxes of the last call.
 func (c *Client) earlier() map[string]sandbox.RuntimeSandbox {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ready
+	return c.known
 }
 
 // listedSandbox is a sandbox as it stands in the list.

@@ -30,6 +30,8 @@ type runtime struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	// delay is how long ListPodSandbox takes.
 	delay time.Duration
+	// listsStopped has the list say what the status says of the sandbox that has stopped: the list was recorded before that.
+	listsStopped bool
 	// statuses are what is answered in place of the recorded status, by the sandbox's ID.
 	statuses map[string]func(*runtimeapi.PodSandboxStatusResponse) error
 	// events are sent to who listens. Nil: there are no events, as before containerd 1.7.
@@ -48,7 +50,13 @@ func (r *runtime) ListPodSandbox(ctx context.Context, _ *runtimeapi.ListPodSandb
 	case <-time.After(r.delay):
 	}
 	answer := &runtimeapi.ListPodSandboxResponse{}
-	return answer, read("ListPodSandbox", answer)
+	err := read("ListPodSandbox", answer)
+	for _, item := range answer.Items {
+		if r.listsStopped && item.Id == stoppedID {
+			item.State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+		}
+	}
+	return answer, err
 }
 
 func (r *runtime) PodSandboxStatus(_ context.Context, q *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
