@@ -14,6 +14,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control/serve"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/owner"
+	"github.com/relink-cni/relink/test/agentsocket"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -59,21 +60,7 @@ func (a *api) Judge(context.Context, []attachment.Owner) []owner.Judgement { ret
 // serveAPI starts an agent's socket, and returns its path.
 func serveAPI(t *testing.T, a *api) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "agent.sock")
-	listener, err := serve.Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, end := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- serve.Serve(ctx, listener, serve.Handler(nil, serve.Sources{Owners: a}, nil)) }()
-	t.Cleanup(func() {
-		end()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	return path
+	return agentsocket.Serve(t, serve.Handler(nil, serve.Sources{Owners: a}, nil))
 }
 
 // byOwner is a node whose network keeps addresses by owner.

@@ -14,6 +14,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control/serve"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
 	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/test/agentsocket"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -60,20 +61,7 @@ func (a *poolAgent) Import(context.Context, pool.Import) (pool.Imported, error) 
 func (l *lan) runFromPools(t *testing.T, a *poolAgent, keys string, env ...string) func(command, id, netns string) (int, string) {
 	t.Helper()
 	a.dir = filepath.Join(l.Dir, "ipam")
-	path := filepath.Join(t.TempDir(), "agent.sock")
-	listener, err := serve.Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, end := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- serve.Serve(ctx, listener, serve.Handler(nil, serve.Sources{Pools: a}, nil)) }()
-	t.Cleanup(func() {
-		end()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	path := agentsocket.Serve(t, serve.Handler(nil, serve.Sources{Pools: a}, nil))
 	return func(command, id, netns string) (int, string) {
 		cmd := l.plugin(command, id, netns, fmt.Sprintf(`, "ipam": {"type": "relink-ipam", "pool": ["lan4", "lan6"]%s}`, keys))
 		cmd.Env = append(cmd.Env, append(env, control.SocketEnv+"="+path, lease.DirEnv+"="+a.dir)...)

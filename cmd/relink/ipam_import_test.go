@@ -13,6 +13,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control/serve"
 	"github.com/relink-cni/relink/cmd/internal/cli"
 	"github.com/relink-cni/relink/pkg/pool"
+	"github.com/relink-cni/relink/test/agentsocket"
 )
 
 const ippoolsYAML = `apiVersion: v1
@@ -95,14 +96,8 @@ func TestImportOfWhereabouts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	path := filepath.Join(dir, "agent.sock")
-	t.Setenv(control.SocketEnv, path)
-	listener, err := serve.Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	agent := &giving{closed: "the pool lan is not paused"}
-	go func() { _ = serve.Serve(t.Context(), listener, serve.Handler(nil, serve.Sources{Pools: agent}, nil)) }()
+	serves(t, agent)
 	command := "ipam --data-dir " + dir + " import " + file + " --from whereabouts --network lan --pool lan --cni-cache " + cache
 	const refused, ignored = "node node2 has it (network lan)", "it is no address of 10.231.79.0/24"
 	for _, test := range []struct {
@@ -161,13 +156,7 @@ func TestImportWithoutOwners(t *testing.T) {
 // serves lets an agent answer that has these pools, nil for one without a Kubernetes API.
 func serves(t *testing.T, p serve.Pools) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "agent.sock")
-	t.Setenv(control.SocketEnv, path)
-	listener, err := serve.Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() { _ = serve.Serve(t.Context(), listener, serve.Handler(nil, serve.Sources{Pools: p}, nil)) }()
+	t.Setenv(control.SocketEnv, agentsocket.Serve(t, serve.Handler(nil, serve.Sources{Pools: p}, nil)))
 }
 
 func TestImportIsCompleted(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/control/serve"
 	"github.com/relink-cni/relink/cmd/internal/cli"
+	"github.com/relink-cni/relink/test/agentsocket"
 )
 
 // pausable is an agent that keeps its pause.
@@ -52,11 +53,7 @@ func TestPauseAndResume(t *testing.T) {
 		{Base: "bond4", State: control.Whole, Attachments: 7},
 		{Base: "eth0", State: control.BackingOff, Reason: "eth0 is gone", Attachments: 3, Lost: 2, Since: time.Now().Add(-20*time.Minute - 2*time.Second), NextTry: time.Now().Add(time.Minute)},
 	}}}
-	listener, err := serve.Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() { _ = serve.Serve(t.Context(), listener, serve.Handler(agent, serve.Sources{}, nil)) }()
+	agentsocket.ServeAt(t, path, serve.Handler(agent, serve.Sources{}, nil))
 
 	// A pause that has begun a moment ago is less than that long, and relink tells whole minutes from 10m on.
 	if code, out := runsTo("pause", "--for", "10m30s", "--why", "new \x1b[31mfirmware"); code != cli.OK ||

@@ -1,10 +1,8 @@
 package cluster
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control/serve"
 	"github.com/relink-cni/relink/pkg/ipam"
 	"github.com/relink-cni/relink/pkg/ipam/lease"
+	"github.com/relink-cni/relink/test/agentsocket"
 )
 
 // socket serves what the agent of the node does with pools, and makes it this process's agent.
@@ -28,21 +27,7 @@ func (m *member) socket(t *testing.T) {
 // serve serves what the agent of the node does with pools, and returns the path of its socket.
 func (m *member) serve(t *testing.T) (path string) {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), "agent.sock")
-	listener, err := serve.Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, end := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- serve.Serve(ctx, listener, serve.Handler(nil, serve.Sources{Pools: m}, nil)) }()
-	t.Cleanup(func() {
-		end()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	return path
+	return agentsocket.Serve(t, serve.Handler(nil, serve.Sources{Pools: m}, nil))
 }
 
 // call is a call of the plugin for a pod's sandbox. keys are more keys of "ipam".

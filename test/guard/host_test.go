@@ -17,6 +17,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/control/serve"
+	"github.com/relink-cni/relink/test/agentsocket"
 	"github.com/relink-cni/relink/test/binaries"
 	"github.com/relink-cni/relink/test/fresh"
 	"github.com/relink-cni/relink/test/native"
@@ -246,19 +247,7 @@ func (a *agent) Resume(context.Context) error {
 // runAgent serves the host's agent until the end of the test.
 func (h *host) runAgent(t *testing.T) {
 	t.Helper()
-	l, err := serve.Listen(filepath.Join(h.dir, "agent.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, end := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- serve.Serve(ctx, l, serve.Handler(h.agent, serve.Sources{}, nil)) }()
-	t.Cleanup(func() {
-		end()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	agentsocket.ServeAt(t, filepath.Join(h.dir, "agent.sock"), serve.Handler(h.agent, serve.Sources{}, nil))
 }
 
 // eventually waits until is returns true.

@@ -22,6 +22,7 @@ import (
 	"github.com/relink-cni/relink/checkpoint/control/serve"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/flock"
+	"github.com/relink-cni/relink/test/agentsocket"
 	"github.com/relink-cni/relink/test/fresh"
 )
 
@@ -71,23 +72,13 @@ func (a *agent) Resume(context.Context) error {
 func serveAgent(t *testing.T, a *agent) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "run", "agent.sock")
-	listener, err := serve.Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, end := context.WithCancel(context.Background())
-	ended := make(chan error)
-	more := map[string]http.Handler{"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "well") })}
-	go func() { ended <- serve.Serve(ctx, listener, serve.Handler(a, serve.Sources{}, more)) }()
 	t.Cleanup(func() {
-		end()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the socket after the end: %v", err)
 		}
 	})
+	more := map[string]http.Handler{"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "well") })}
+	agentsocket.ServeAt(t, path, serve.Handler(a, serve.Sources{}, more))
 	return path
 }
 

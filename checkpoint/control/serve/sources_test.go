@@ -18,6 +18,7 @@ import (
 	"github.com/relink-cni/relink/pkg/owner"
 	"github.com/relink-cni/relink/pkg/pool"
 	"github.com/relink-cni/relink/pkg/sandbox"
+	"github.com/relink-cni/relink/test/agentsocket"
 )
 
 // owners answers with answer, or with err.
@@ -63,21 +64,7 @@ func (r runtime) Sandboxes(context.Context) ([]sandbox.RuntimeSandbox, error) {
 // serveSources returns a client of a socket with the sources.
 func serveSources(t *testing.T, s serve.Sources) control.Client {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "agent.sock")
-	listener, err := serve.Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, end := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- serve.Serve(ctx, listener, serve.Handler(&agent{}, s, nil)) }()
-	t.Cleanup(func() {
-		end()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	return control.Client{Path: path}
+	return control.Client{Path: agentsocket.Serve(t, serve.Handler(&agent{}, s, nil))}
 }
 
 var sameAddress = cmp.Options{
