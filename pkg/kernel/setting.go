@@ -121,23 +121,29 @@ const SettingNote = "setting "
 func (n *Namespace) changedSettings(link *link) (changed map[string]string, notes []string, err error) {
 	changed = map[string]string{}
 	err = n.Inside(func() error {
-		sysctls := &settingFiles{ifName: link.Name}
-		defer sysctls.close()
-		// Only the first namespace shows the defaults of neighbour tables. In the others, lo has them.
-		usual := []*settingFiles{{ifName: "default"}, {ifName: "lo"}}
-		for _, s := range usual {
+		sysctls, defaults, lo := &settingFiles{ifName: link.Name}, &settingFiles{ifName: "default"}, &settingFiles{ifName: "lo"}
+		for _, s := range []*settingFiles{sysctls, defaults, lo} {
 			defer s.close()
 		}
 		for _, prefix := range sortedKeys(settingDirs) {
-			files, err := filesOf(prefix, sysctls, usual)
+			files, err := sysctls.list(prefix)
+			usual := defaults
+			if _, missing := usual.openDir(prefix); errors.Is(missing, fs.ErrNotExist) {
+				usual = lo // Only the first namespace shows the defaults of neighbour tables. In the others, lo has them.
+			} else {
+				err = errors.Join(err, missing)
+			}
 			if err != nil {
 				return err
 			}
 			for _, file := range files {
 				key := prefix + file
 				value, err := sysctls.read(key)
-				if err != nil || isReadOnly(key) || isUsual(usual, key, value) {
+				if err != nil || isReadOnly(key) {
 					continue // It cannot be read now, such as stable_secret without a secret.
+				}
+				if usualValue, err := usual.read(key); err == nil && usualValue == value {
+					continue
 				}
 				if key != ipv6MTU {
 					changed[key] = value
@@ -151,15 +157,10 @@ func (n *Namespace) changedSettings(link *link) (changed map[string]string, note
 	return changed, notes, err
 }
 
-// filesOf opens the directories, and returns the names of the files in the first. A directory is missing on a kernel without
-// IPv6, and for an interface without IPv6.
-func filesOf(prefix string, sysctls *settingFiles, usual []*settingFiles) ([]string, error) {
-	dir, err := sysctls.openDir(prefix)
-	for _, s := range usual {
-		if _, usualErr := s.openDir(prefix); !errors.Is(usualErr, fs.ErrNotExist) {
-			err = errors.Join(err, usualErr)
-		}
-	}
+// list returns the names of the files whose keys have this beginning. There are none on a kernel without IPv6, and for an interface without
+// IPv6.
+func (s *settingFiles) list(prefix string) ([]string, error) {
+	dir, err := s.openDir(prefix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -167,17 +168,6 @@ func filesOf(prefix string, sysctls *settingFiles, usual []*settingFiles) ([]str
 		return nil, err
 	}
 	return dir.Readdirnames(0)
-}
-
-// isUsual says that the setting has the value that a new interface has.
-func isUsual(usual []*settingFiles, key, value string) bool {
-	for _, s := range usual {
-		usualValue, err := s.read(key)
-		if !errors.Is(err, fs.ErrNotExist) {
-			return err == nil && usualValue == value
-		}
-	}
-	return false
 }
 
 // ipv6MTU is a setting whose default is the MTU of the link.
