@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -31,8 +30,6 @@ type foreignNode struct {
 	cni     *libcni.CNIConfig
 	list    *libcni.NetworkConfigList
 	args    []string
-	// lock is held alone by who takes the NICs away.
-	lock sync.RWMutex
 }
 
 // foreignPod is a pod of such a node. What it had when it was attached is in want.
@@ -102,9 +99,7 @@ func (n *foreignNode) add(t *testing.T, name string) *foreignPod {
 		t.Fatal(err)
 	}
 	n.keepLoopback(t, p)
-	n.lock.RLock()
 	_, err := n.cni.AddNetworkList(t.Context(), n.list, n.call(p))
-	n.lock.RUnlock()
 	if err != nil {
 		t.Error(err)
 	}

@@ -139,6 +139,8 @@ const settleLimit = 8 * time.Second
 type churn struct {
 	*foreignNode
 	pods int
+	// lock is held alone by who takes the NICs away: nobody does while a pod is added.
+	lock sync.RWMutex
 
 	mu sync.Mutex
 	// living are the pods, each with the time of its ADD. made and lost count: a NIC can go before a pod is recorded.
@@ -150,8 +152,10 @@ type churn struct {
 // step makes a pod, and ends one if there are enough.
 func (c *churn) step(t *testing.T, name string) {
 	t.Helper()
+	c.lock.RLock()
 	p := c.add(t, name)
 	c.mu.Lock()
+	c.lock.RUnlock()
 	c.living[p] = time.Now()
 	c.made++
 	var victim *foreignPod

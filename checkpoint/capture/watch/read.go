@@ -16,12 +16,14 @@ import (
 )
 
 // readDue reads all sandboxes that are due. It returns when the next one is due, or false if none is. A Hold waits for
-// one reading at most.
+// one reading at most, and so does who says whose the sandboxes are: without that, they can be due again and again.
 func (r *Refresher) readDue(ctx context.Context) (next time.Time, ok bool) {
 	for ctx.Err() == nil {
 		select {
 		case h := <-r.holds:
 			r.readForHold(ctx, h)
+		case ids := <-r.survey.identified:
+			r.takeIdentities(ctx, ids)
 		default:
 		}
 		s, due := r.nextDue()
@@ -89,9 +91,7 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 		switch {
 		case !complete || s.failing || s.underWay && !s.hasNew():
 			s.pace.failed(began, time.Now(), longestRetry)
-		case s.underWay:
-			s.pace.failed(began, time.Now(), longestPause)
-		default:
+		default: // The next answer whose it is has one that is under way looked at again.
 			s.pace.end(began, time.Now())
 		}
 	case kernel.IsMissing(err):
