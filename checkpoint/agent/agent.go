@@ -229,7 +229,7 @@ func (a *Agent) forgetDetached() {
 	}
 	ids := capture.IdentitySources{Cache: a.Identities.Cache}.Read(context.Background())
 	for key, m := range a.members {
-		reason := ids.DetachedReason(key, capture.HadResult(m.record), false)
+		reason := ids.DetachedReason(key, capture.ResultOf(m.record), false)
 		if reason == "" || !capture.IsForeign(m.record) {
 			continue
 		}

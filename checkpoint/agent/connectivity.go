@@ -35,17 +35,16 @@ const (
 	// PodCutOff says that one of the interfaces is lost.
 	PodCutOff PodState = "cut off"
 	// PodUnannounced says that no interface is lost, but that neighbours may not know where the pod's addresses are, or that an interface differs
-	// from its record, or that nobody has looked at it yet.
+	// from its record.
 	PodUnannounced PodState = "unannounced"
 	// PodConnected says that no interface is lost, and that the neighbours know.
 	PodConnected PodState = "connected"
 )
 
-// attachmentView is what podState knows about an attachment. found says that its sandbox was found. readable says that all
-// checkpoints of the sandbox are. drifted says that it differs from its record, or that somebody has taken it away. unread says that this agent has
-// not looked at it yet.
+// attachmentView is what podState knows about an attachment. found says that its sandbox was found, and looked at since the agent started. readable says that all
+// checkpoints of the sandbox are. drifted says that it differs from its record, or that somebody has taken it away.
 type attachmentView struct {
-	found, readable, owed, drifted, unread bool
+	found, readable, owed, drifted bool
 	// loss is nil unless the attachment is cut off.
 	loss *InterfaceChange
 }
@@ -60,7 +59,7 @@ func podState(reported InterfaceChange, attachments []attachmentView) (state Pod
 			continue
 		}
 		all.found, all.readable = true, all.readable && v.readable
-		all.owed, all.drifted, all.unread = all.owed || v.owed, all.drifted || v.drifted, all.unread || v.unread
+		all.owed, all.drifted = all.owed || v.owed, all.drifted || v.drifted
 		if v.loss != nil {
 			losses = append(losses, *v.loss)
 		}
@@ -77,8 +76,6 @@ func podState(reported InterfaceChange, attachments []attachmentView) (state Pod
 		return PodUnknown, loss, "a checkpoint cannot be read"
 	case all.drifted:
 		return PodUnannounced, loss, "an interface differs from its record"
-	case all.unread:
-		return PodUnannounced, loss, "an interface was not looked at yet"
 	case all.owed:
 		return PodUnannounced, loss, "the neighbours are not told yet"
 	}
@@ -127,8 +124,10 @@ func (a *Agent) tellConnectivity() {
 	e := Connectivity{Lost: map[string]int{}}
 	for _, c := range a.chains {
 		for _, s := range c.stacks {
-			if s.cutOff {
-				e.Lost[cmp.Or(c.base, "in pods")] += len(s.members)
+			for m := range s.members {
+				if s.cutOff && !a.unread[m] {
+					e.Lost[cmp.Or(c.base, "in pods")]++
+				}
 			}
 		}
 	}
@@ -153,8 +152,8 @@ func (a *Agent) viewsOf(p *podMembers) (views []attachmentView) {
 	for m := range p.members {
 		key := m.record.Attachment
 		v := attachmentView{
-			found: m.stack != nil, readable: a.index.sandboxes[key.ContainerID].unreadable == 0, owed: m.record.AnnouncementOwed,
-			drifted: m.finding != nil || m.drift != nil && m.drift.Confirmed, unread: a.unread[m],
+			found: m.stack != nil && !a.unread[m], readable: a.index.sandboxes[key.ContainerID].unreadable == 0, owed: m.record.AnnouncementOwed,
+			drifted: m.finding != nil || m.drift != nil && m.drift.Confirmed,
 		}
 		if v.found && m.stack.cutOff {
 			v.loss = &InterfaceChange{Attachment: key, Pod: m.record.Pod, State: Lost, Base: m.stack.chain.base, Device: m.stack.loss.Device}

@@ -23,7 +23,6 @@ func TestPodState(t *testing.T) {
 	later := loss("eth0", "bond4")
 	whole := attachmentView{found: true, readable: true}
 	lost := func(c InterfaceChange) attachmentView { return attachmentView{found: true, readable: true, loss: &c} }
-	unread := attachmentView{found: true, readable: true, unread: true}
 	owed, torn, absent := attachmentView{found: true, readable: true, owed: true}, attachmentView{found: true}, attachmentView{readable: true}
 	for name, test := range map[string]struct {
 		told        InterfaceChange
@@ -44,8 +43,6 @@ func TestPodState(t *testing.T) {
 		"lost, and a torn checkpoint":       {attachments: []attachmentView{torn, lost(eth0)}, state: PodCutOff, loss: eth0, reason: "bond4.3 has gone"},
 		"a torn checkpoint":                 {told: eth0, attachments: []attachmentView{whole, torn}, state: PodUnknown, reason: "a checkpoint cannot be read"},
 		"restored without carrier":          {told: eth0, attachments: []attachmentView{whole, owed}, state: PodUnannounced, reason: "the neighbours are not told yet"},
-		"one is not looked at yet":          {attachments: []attachmentView{whole, unread}, state: PodUnannounced, reason: "an interface was not looked at yet"},
-		"lost before anybody has looked":    {attachments: []attachmentView{unread, lost(eth0)}, state: PodCutOff, loss: eth0, reason: "bond4.3 has gone"},
 		"owed, and a torn checkpoint":       {attachments: []attachmentView{owed, torn}, state: PodUnknown, reason: "a checkpoint cannot be read"},
 		"lost, and owed by another":         {attachments: []attachmentView{owed, lost(eth0)}, state: PodCutOff, loss: eth0, reason: "bond4.3 has gone"},
 	} {

@@ -2,7 +2,7 @@ package capture
 
 import (
 	"context"
-	"maps"
+	"encoding/json"
 	"slices"
 
 	"github.com/relink-cni/relink/checkpoint"
@@ -14,9 +14,12 @@ import (
 // IsForeign says that another program attached the interface, whose DEL leaves the record.
 func IsForeign(r checkpoint.Record) bool { return r.Writer == AgentWriter || r.Writer == Writer }
 
-// HadResult says that libcni kept the result of the attachment's ADD when it was recorded.
-func HadResult(r checkpoint.Record) bool {
-	return len(r.CNI.Result) > 0 && string(r.CNI.Result) != "null"
+// ResultOf returns the result of the attachment's ADD if libcni kept it when it was recorded, otherwise nil.
+func ResultOf(r checkpoint.Record) json.RawMessage {
+	if string(r.CNI.Result) == "null" {
+		return nil
+	}
+	return r.CNI.Result
 }
 
 // wentAlone says that the interface is gone, and that its parents were there after that. When a parent goes, the kernel first sets it down
@@ -56,7 +59,7 @@ func ParentsUp(namespace *kernel.Namespace, recorded []netstate.Device) bool {
 }
 
 // ForgetDetached forgets those checkpoints of the sandbox that chosen selects, of interfaces that another program attached and that are not
-// there. It returns their attachments, and the errors of Renew.
+// there: another one can have their names. It returns their attachments, and the errors of Renew.
 func (n Renewal) ForgetDetached(ctx context.Context, chosen func(attachment.Key) bool) (forgotten []attachment.Key, err error) {
 	err = n.underLock(ctx, func() error {
 		namespace, err := kernel.OpenSame(n.Namespace)
@@ -68,10 +71,10 @@ func (n Renewal) ForgetDetached(ctx context.Context, chosen func(attachment.Key)
 		if err != nil {
 			return err
 		}
-		records := n.listRecords()
-		present := slices.Collect(maps.Values(checkpoint.Match(records, devices)))
-		keys := checkpoint.KeysOf(present)
-		forgotten, err = n.forget(records, func(key attachment.Key) bool { return !keys[key] && chosen(key) })
+		forgotten, err = n.forget(func(r checkpoint.Record) bool {
+			_, exists := devices.ByIndex(r.Interface.Link.Index)
+			return !exists && chosen(r.Attachment)
+		})
 		return err
 	})
 	return forgotten, err
@@ -80,7 +83,7 @@ func (n Renewal) ForgetDetached(ctx context.Context, chosen func(attachment.Key)
 // ForgetGone forgets the checkpoints of interfaces that another program attached to the sandbox, which the caller has proven gone.
 func (n Renewal) ForgetGone(ctx context.Context) (forgotten []attachment.Key, err error) {
 	err = n.underLock(ctx, func() error {
-		forgotten, err = n.forget(n.listRecords(), func(attachment.Key) bool { return true })
+		forgotten, err = n.forget(func(checkpoint.Record) bool { return true })
 		return err
 	})
 	return forgotten, err
@@ -92,10 +95,10 @@ func (n Renewal) listRecords() []checkpoint.Record {
 	return slices.DeleteFunc(records, func(r checkpoint.Record) bool { return r.Namespace.Same(n.Namespace) != nil })
 }
 
-// forget forgets the foreign ones of the records that chosen selects.
-func (n Renewal) forget(records []checkpoint.Record, chosen func(attachment.Key) bool) (forgotten []attachment.Key, err error) {
-	for _, r := range records {
-		if !IsForeign(r) || !chosen(r.Attachment) {
+// forget forgets the foreign ones of the sandbox's records that chosen selects.
+func (n Renewal) forget(chosen func(checkpoint.Record) bool) (forgotten []attachment.Key, err error) {
+	for _, r := range n.listRecords() {
+		if !IsForeign(r) || !chosen(r) {
 			continue
 		}
 		if err := n.Store.ForgetListed(r, nil); err != nil {

@@ -99,8 +99,11 @@ func (f FirstRecording) Record(ctx context.Context) (report FirstReport, err err
 		return report, err
 	}
 	f.noteSeen(found)
-	if report.Empty, err = f.isEmpty(namespace, len(found)+len(records)+len(unreadable)); err != nil {
-		return report, err
+	if len(found)+len(records)+len(unreadable) == 0 {
+		report.UnderWay, err = f.lacksInterface(namespace)
+		if report.Empty = !report.UnderWay; err != nil {
+			return report, err
+		}
 	}
 	if stage, _ := f.Identities.stage(f.Namespace.File()); stage == DELDue {
 		return report, nil
@@ -147,20 +150,17 @@ func (f FirstRecording) write(ctx context.Context, namespace *kernel.Namespace, 
 	return nil
 }
 
-// isEmpty says that nothing was found in the sandbox, and that all is there that libcni's results name.
-func (f FirstRecording) isEmpty(namespace *kernel.Namespace, found int) (bool, error) {
-	if found > 0 {
-		return false, nil
-	}
+// lacksInterface says that an interface is not there that libcni's results or Multus name: its ADD or its DEL is not over.
+func (f FirstRecording) lacksInterface(namespace *kernel.Namespace) (bool, error) {
 	for _, e := range f.Identities.entries[f.Namespace.File()] {
-		if e.Result == nil {
+		if e.Attachment.IfName == "" { // It is the runtime's, for the whole sandbox.
 			continue
 		}
 		if exists, err := namespace.Exists(e.Attachment.IfName); err != nil || !exists {
-			return false, err
+			return true, err
 		}
 	}
-	return true, nil
+	return false, nil
 }
 
 // noteSeen notes since when the interfaces are there.

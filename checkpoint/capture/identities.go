@@ -1,9 +1,12 @@
 package capture
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -35,16 +38,21 @@ type Identities struct {
 	torn     []cnicache.UnreadableError
 	cacheErr error
 	entries  map[attachment.NamespaceFile][]cacheEntry
-	// cached are the interfaces whose results libcni keeps, by container ID, and whether Multus called libcni. A DEL removes a result, and not Multus's
-	// list of delegates.
-	cached  map[string]map[string]bool
+	// cached are the interfaces whose results libcni keeps, by container ID. A DEL removes a result, and not Multus's list of delegates.
+	cached  map[string]map[string]cachedInterface
 	runtime map[attachment.NamespaceFile]sandbox.RuntimeSandbox
+}
+
+// cachedInterface has the results that libcni keeps of an interface. byMultus says that Multus called libcni.
+type cachedInterface struct {
+	results  []json.RawMessage
+	byMultus bool
 }
 
 // Read asks the sources. Those that fail are in the result with what they said, and why.
 func (s IdentitySources) Read(ctx context.Context) Identities {
 	ids := Identities{
-		AsOf: time.Now(), entries: map[attachment.NamespaceFile][]cacheEntry{}, cached: map[string]map[string]bool{},
+		AsOf: time.Now(), entries: map[attachment.NamespaceFile][]cacheEntry{}, cached: map[string]map[string]cachedInterface{},
 		runtime: map[attachment.NamespaceFile]sandbox.RuntimeSandbox{},
 	}
 	entries, torn, err := s.Cache.Read()
@@ -60,9 +68,10 @@ func (s IdentitySources) Read(ctx context.Context) Identities {
 			continue
 		}
 		if ids.cached[e.Attachment.ContainerID] == nil {
-			ids.cached[e.Attachment.ContainerID] = map[string]bool{}
+			ids.cached[e.Attachment.ContainerID] = map[string]cachedInterface{}
 		}
-		ids.cached[e.Attachment.ContainerID][e.Attachment.IfName] = ids.cached[e.Attachment.ContainerID][e.Attachment.IfName] || e.Delegate
+		i := ids.cached[e.Attachment.ContainerID][e.Attachment.IfName]
+		ids.cached[e.Attachment.ContainerID][e.Attachment.IfName] = cachedInterface{append(i.results, e.Result), i.byMultus || e.Delegate}
 	}
 	for _, e := range locateEntries(entries) {
 		ids.entries[e.namespace] = append(ids.entries[e.namespace], e)
@@ -98,6 +107,11 @@ func (s IdentitySources) addSandbox(ids *Identities, r sandbox.RuntimeSandbox) {
 	}
 	ids.runtime[file] = r
 	entries := filterEntries(ids.entries[file], func(e cacheEntry) bool { return e.Attachment.ContainerID == r.ContainerID })
+	for i, e := range entries {
+		if e.Pod.Namespace == r.Pod.Namespace && e.Pod.Name == r.Pod.Name {
+			entries[i].Pod = r.Pod // Not every runtime gives the UID to its plugins.
+		}
+	}
 	entry := cacheEntry{Entry: cnicache.Entry{Attachment: attachment.Key{ContainerID: r.ContainerID}, Pod: r.Pod}, namespace: file}
 	ids.entries[file] = append(append(entries, entry), s.networkEntries(entry, entries)...)
 }
@@ -162,11 +176,11 @@ func (ids Identities) stage(file attachment.NamespaceFile) (ADD, string) {
 	return ADDUnderWay, "neither the container runtime nor a CNI cache knows the sandbox"
 }
 
-// ReadyPod returns the pod of the sandbox. ready says that it is known, and that its ADD is over.
+// ReadyPod returns the pod of the sandbox. ready says that it is known, that its ADD is over, and that the caches tell all of its interfaces.
 func (ids Identities) ReadyPod(file attachment.NamespaceFile) (pod attachment.Pod, ready bool) {
 	stage, _ := ids.stage(file)
-	_, pod, unique := commonSandbox(ids.entries[file])
-	return pod, unique && stage == ADDEnded
+	id, pod, unique := commonSandbox(ids.entries[file])
+	return pod, unique && stage == ADDEnded && len(ids.cached[id]) > 0 && !ids.mayName(id)
 }
 
 // mayName says that a file that nobody can read may be about the container.
@@ -179,19 +193,29 @@ func (ids Identities) IsDetached(containerID string) bool {
 	return !ids.mayName(containerID) && len(ids.cached) > 0 && ids.cached[containerID] == nil
 }
 
-// DetachedReason says what of the caches proves that another program's DEL took the attachment, empty if nothing does. goneAlone says that its
-// interface went while its parent was there. Otherwise Multus's cache must have named it once, and must still name its sandbox: somebody can have
-// wiped that cache.
-func (ids Identities) DetachedReason(key attachment.Key, namedOnce, goneAlone bool) string {
+// DetachedReason says what of the caches proves that another program's DEL took the attachment, empty if nothing does. result is what libcni had
+// kept of it when it was recorded, nil for nothing. goneAlone says that its interface went while its parent was there. Otherwise libcni must have
+// kept another result since, or Multus's cache must have named it once, and must still name its sandbox: somebody can have wiped that cache. The
+// caller knows that no device has its index.
+func (ids Identities) DetachedReason(key attachment.Key, result json.RawMessage, goneAlone bool) string {
 	interfaces := ids.cached[key.ContainerID]
-	_, named := interfaces[key.IfName]
+	cached, named := interfaces[key.IfName]
+	isRecorded := func(r json.RawMessage) bool { return sameJSON(r, result) }
 	switch {
+	case named && len(result) > 0 && !ids.mayName(key.ContainerID) && !slices.ContainsFunc(cached.results, isRecorded):
+		return "libcni has the result of a later ADD"
 	case ids.mayName(key.ContainerID) || ids.AsOf.IsZero() || named:
 		return ""
 	case goneAlone:
 		return "it went while its parent was there, and no CNI cache names it"
-	case namedOnce && slices.Contains(slices.Collect(maps.Values(interfaces)), true):
+	case len(result) > 0 && slices.ContainsFunc(slices.Collect(maps.Values(interfaces)), func(i cachedInterface) bool { return i.byMultus }):
 		return "Multus's cache names its sandbox, and does not name it any more"
 	}
 	return ""
+}
+
+// sameJSON says that both texts stand for the same value.
+func sameJSON(a, b json.RawMessage) bool {
+	var first, second any
+	return bytes.Equal(a, b) || json.Unmarshal(a, &first) == nil && json.Unmarshal(b, &second) == nil && reflect.DeepEqual(first, second)
 }

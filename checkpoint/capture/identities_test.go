@@ -100,7 +100,7 @@ func TestStageOfAnADD(t *testing.T) {
 				t.Errorf("%s, %s", stage, reason)
 			}
 			namespace := attachment.Namespace{Device: file.Device, Inode: file.Inode}
-			if got := identify(namespace, netstate.Link{Name: "net1"}, ids.entries[file], nil); test.identity.Pod.Name != "" && !cmp.Equal(got, test.identity) {
+			if got := identify(namespace, nil, netstate.Link{Name: "net1"}, ids.entries[file], nil); test.identity.Pod.Name != "" && !cmp.Equal(got, test.identity) {
 				t.Errorf("it is %+v", got)
 			}
 		})
@@ -123,7 +123,7 @@ func TestIdentityByTheNetworkStatus(t *testing.T) {
 		},
 	}
 	ids := sources.Read(t.Context())
-	got := identify(attachment.Namespace{Device: file.Device, Inode: file.Inode}, netstate.Link{Name: "net1", MAC: "02:00:00:00:00:01"}, ids.entries[file], nil)
+	got := identify(attachment.Namespace{Device: file.Device, Inode: file.Inode}, nil, netstate.Link{Name: "net1", MAC: "02:00:00:00:00:01"}, ids.entries[file], nil)
 	if want := (Identity{Attachment: attachment.Key{Network: "lan", ContainerID: "c1", IfName: "net1"}, Pod: web, InCache: true}); !cmp.Equal(got, want) {
 		t.Errorf("it is %+v", got)
 	}
@@ -132,22 +132,27 @@ func TestIdentityByTheNetworkStatus(t *testing.T) {
 func TestDetachedReason(t *testing.T) {
 	key := attachment.Key{Network: "lan", ContainerID: "c1", IfName: "net1"}
 	const torn, otherTorn = "lan-c1-net9", "lan-c2-net1"
+	kept, earlier := json.RawMessage(`{"cniVersion": "1.0.0"}`), json.RawMessage(`{"cniVersion": "1.0.0", "ips": []}`)
 	for name, test := range map[string]struct {
-		results              []string // interfaces in Multus's cache, or names of torn files
-		namedOnce, goneAlone bool
-		want                 string
+		results   []string // interfaces in Multus's cache, or names of torn files
+		recorded  json.RawMessage
+		goneAlone bool
+		want      string
 	}{
-		"it went alone, and its DEL is over":                {[]string{"eth0"}, true, true, "it went while its parent was there, and no CNI cache names it"},
-		"it went alone, and its DEL is not over":            {[]string{"eth0", "net1"}, true, true, ""},
-		"it went alone, and no cache ever named it":         {nil, false, true, "it went while its parent was there, and no CNI cache names it"},
-		"it went alone, and a file is torn":                 {[]string{torn}, true, true, ""},
-		"it went alone, and another sandbox's file is torn": {[]string{otherTorn}, true, true, "it went while its parent was there, and no CNI cache names it"},
-		"it was lost, and another sandbox's file is torn":   {[]string{"eth0", otherTorn}, true, false, "Multus's cache names its sandbox, and does not name it any more"},
-		"it was lost, and its DEL is over":                  {[]string{"eth0"}, true, false, "Multus's cache names its sandbox, and does not name it any more"},
-		"it was lost, and somebody has wiped the caches":    {nil, true, false, ""},
-		"it was lost, and no cache ever named it":           {[]string{"eth0"}, false, false, ""},
-		"it was lost, and is attached":                      {[]string{"eth0", "net1"}, true, false, ""},
-		"it was lost, and a file of the caches is damaged":  {[]string{"eth0", torn}, true, false, ""},
+		"it went alone, and its DEL is over":                {[]string{"eth0"}, kept, true, "it went while its parent was there, and no CNI cache names it"},
+		"it went alone, and its DEL is not over":            {[]string{"eth0", "net1"}, kept, true, ""},
+		"it went alone, and no cache ever named it":         {nil, nil, true, "it went while its parent was there, and no CNI cache names it"},
+		"it went alone, and a file is torn":                 {[]string{torn}, kept, true, ""},
+		"it went alone, and another sandbox's file is torn": {[]string{otherTorn}, kept, true, "it went while its parent was there, and no CNI cache names it"},
+		"it was lost, and another sandbox's file is torn":   {[]string{"eth0", otherTorn}, kept, false, "Multus's cache names its sandbox, and does not name it any more"},
+		"it was detached and attached anew":                 {[]string{"eth0", "net1"}, earlier, true, "libcni has the result of a later ADD"},
+		"it was lost, and is attached anew":                 {[]string{"net1"}, earlier, false, "libcni has the result of a later ADD"},
+		"attached anew, and a file is torn":                 {[]string{"net1", torn}, earlier, false, ""},
+		"it was lost, and its DEL is over":                  {[]string{"eth0"}, kept, false, "Multus's cache names its sandbox, and does not name it any more"},
+		"it was lost, and somebody has wiped the caches":    {nil, kept, false, ""},
+		"it was lost, and no cache ever named it":           {[]string{"eth0"}, nil, false, ""},
+		"it was lost, and is attached":                      {[]string{"eth0", "net1"}, kept, false, ""},
+		"it was lost, and a file of the caches is damaged":  {[]string{"eth0", torn}, kept, false, ""},
 	} {
 		dir := t.TempDir()
 		for _, ifName := range test.results {
@@ -158,16 +163,16 @@ func TestDetachedReason(t *testing.T) {
 			}
 		}
 		ids := IdentitySources{Cache: &cnicache.Cache{Dir: dir}}.Read(t.Context())
-		if got := ids.DetachedReason(key, test.namedOnce, test.goneAlone); got != test.want {
+		if got := ids.DetachedReason(key, test.recorded, test.goneAlone); got != test.want {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
 	dir := t.TempDir()
 	keepResult(t, filepath.Join(dir, "results"), "podnet", "c1", "eth0", "/run/netns/gone")
-	if got := (IdentitySources{Cache: &cnicache.Cache{Dir: dir}}).Read(t.Context()).DetachedReason(key, true, false); got != "" {
+	if got := (IdentitySources{Cache: &cnicache.Cache{Dir: dir}}).Read(t.Context()).DetachedReason(key, kept, false); got != "" {
 		t.Errorf("somebody has wiped Multus's cache: %q", got)
 	}
-	if got := (Identities{}).DetachedReason(key, true, true); got != "" {
+	if got := (Identities{}).DetachedReason(key, kept, true); got != "" {
 		t.Errorf("nobody was asked: %q", got)
 	}
 }

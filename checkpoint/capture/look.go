@@ -132,18 +132,18 @@ func (l *inspector) inspectNamespace(namespace *kernel.Namespace, onlyNew bool) 
 	return inspector.records.decideSandbox(found, l.refresh), nil
 }
 
-// identify returns whose the link is. It asks for the leases only if nothing else tells all of it: there can be very many.
-func (l *inspector) identify(namespace attachment.Namespace, link netstate.Link, records []checkpoint.Record) Identity {
-	o := identify(namespace, link, l.cache, records)
+// identify returns whose the link is, in a sandbox with these devices. It asks for the leases only if nothing else tells all of it: there can be very many.
+func (l *inspector) identify(namespace attachment.Namespace, devices netstate.Devices, link netstate.Link, records []checkpoint.Record) Identity {
+	o := identify(namespace, devices, link, l.cache, records)
 	if o.InCache || l.holders == nil {
 		return o
 	}
-	return identify(namespace, link, slices.Concat(l.cache, l.holders()), records)
+	return identify(namespace, devices, link, slices.Concat(l.cache, l.holders()), records)
 }
 
 // failed returns an interface, or a whole sandbox for a link without a name, that could not be looked at.
 func (l *inspector) failed(namespace attachment.Namespace, link netstate.Link, err error) LiveInterface {
-	owner := l.identify(namespace, link, l.records.byNamespace[namespace.File()])
+	owner := l.identify(namespace, nil, link, l.records.byNamespace[namespace.File()])
 	return LiveInterface{Identity: owner, Namespace: namespace, Live: netstate.Interface{Link: link}, Settled: change.Failed, Reason: printable.Joined(err)}
 }
 
@@ -196,7 +196,7 @@ func (r *sandboxInspector) inspect(name string) (*LiveInterface, error) {
 	}
 	uptime, _ := boot.Uptime() // CLOCK_BOOTTIME is there since Linux 2.6.39.
 	f := &LiveInterface{Namespace: r.namespace.Identity(), Live: live, ReadAt: uptime}
-	f.Identity = r.identify(f.Namespace, live.Link, r.records.records)
+	f.Identity = r.identify(f.Namespace, r.sandboxDevices, live.Link, r.records.records)
 	attached := f.InCache || r.records.recorded(live.Link.Index)
 	switch {
 	// What is on a device of the host was given to the sandbox, as a CNI plugin does, and so was hardware. What a process in the sandbox makes for

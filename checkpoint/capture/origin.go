@@ -114,6 +114,6 @@ func (r *sandboxInspector) readStacks() error {
 
 // isAttached says that a cache, a checkpoint or the operator knows the device.
 func (r *sandboxInspector) isAttached(d netstate.LiveDevice) bool {
-	owner := identify(r.namespace.Identity(), netstate.Link{Name: d.Name, MAC: d.MAC}, r.cache, nil)
+	owner := identify(r.namespace.Identity(), r.sandboxDevices, netstate.Link{Name: d.Name, MAC: d.MAC}, r.cache, nil)
 	return owner.InCache || r.isKnown(d.Name, d.Index)
 }

@@ -67,13 +67,20 @@ func TestOwnerOf(t *testing.T) {
 			[]cacheEntry{entry("lan", "c1", "eth0", mac, false, 1), holder("other", "c1", ns(1))},
 			Identity{Attachment: own("lan", "c1"), Pod: web, InCache: true},
 		},
+		"it has another name now": {
+			[]cacheEntry{entry("lan", "c1", "net1", mac, false, 1)}, Identity{Attachment: attachment.Key{Network: "lan", ContainerID: "c1", IfName: "net1"}, Pod: web, InCache: true},
+		},
+		"another one has its MAC and its own name": {
+			[]cacheEntry{entry("lan", "c1", "eth1", mac, false, 1)},
+			Identity{Attachment: own("unknown", "c1"), Pod: web, Note: `no CNI cache knows the interface's network: it is remembered as "unknown"`},
+		},
 		"the sandbox, by another interface": {
 			[]cacheEntry{entry("lan", "c1", "net1", "", false, 1)},
 			Identity{Attachment: own("unknown", "c1"), Pod: web, Note: `no CNI cache knows the interface's network: it is remembered as "unknown"`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := identify(ns(1), netstate.Link{Name: "eth0", MAC: mac}, test.cache, nil)
+			got := identify(ns(1), netstate.Devices{{Device: netstate.Device{Name: "eth1"}}}, netstate.Link{Name: "eth0", MAC: mac}, test.cache, nil)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -146,7 +153,7 @@ func TestOwnerByNeighbours(t *testing.T) {
 		"one that has no name either":  {nil, []checkpoint.Record{of("ns-1-10", attachment.Pod{})}, unnamed},
 		"a cache goes before":          {cached, []checkpoint.Record{of("c1", web)}, Identity{Attachment: key("c9", "eth0"), InCache: true}},
 	} {
-		if diff := cmp.Diff(test.want, identify(ns(1), netstate.Link{Name: "eth0"}, test.cache, test.records)); diff != "" {
+		if diff := cmp.Diff(test.want, identify(ns(1), nil, netstate.Link{Name: "eth0"}, test.cache, test.records)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

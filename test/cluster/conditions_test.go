@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -393,17 +394,40 @@ func (g *gatedHost) nothingToRecord(t *testing.T) {
 	if c := g.condition(t, "empty"); c.Status != "" {
 		t.Errorf("its ADD may be under way, and it has %+v", c)
 	}
-	result, err := json.Marshal(m{
-		"kind": "cniCacheV1", "containerId": "empty", "ifName": "eth0", "networkName": "podnet", "netns": netns, "config": []byte("{}"), "result": m{"cniVersion": "1.0.0"},
-		"cniArgs": [][]string{{"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", "empty"}, {"K8S_POD_UID", g.pods["empty"]}},
-	})
-	must(t, err)
-	must(t, os.MkdirAll("/var/lib/cni/results", 0o700))
-	must(t, os.WriteFile("/var/lib/cni/results/podnet-empty-eth0", result, 0o600))
+	keep := func(dir, network, ifName string) string {
+		result, err := json.Marshal(m{
+			"kind": "cniCacheV1", "containerId": "empty", "ifName": ifName, "networkName": network, "netns": netns, "config": []byte("{}"), "result": m{"cniVersion": "1.0.0"},
+			"cniArgs": [][]string{{"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", "empty"}, {"K8S_POD_UID", g.pods["empty"]}},
+		})
+		must(t, err)
+		must(t, os.MkdirAll(dir, 0o700))
+		path := filepath.Join(dir, network+"-empty-"+ifName)
+		must(t, os.WriteFile(path, result, 0o600))
+		return path
+	}
+	torn := "/var/lib/cni/multus/results/lan-empty-net1"
+	keep("/var/lib/cni/multus/results", "podnet", "eth0")
+	must(t, os.WriteFile(torn, []byte(`{"kind`), 0o600))
+	keep("/var/lib/cni/results", "podnet", "eth0")
+	time.Sleep(3 * time.Second)
+	if c := g.condition(t, "empty"); c.Status != "" {
+		t.Errorf("a cache may name an interface that is not there, and it has %+v", c)
+	}
+	must(t, os.Remove(torn))
 	g.becomes(t, corev1.ConditionTrue, "empty")
 	if c := g.condition(t, "empty"); c.Reason != "NothingRecorded" {
 		t.Errorf("%+v", c)
 	}
+
+	// It gets an interface, which is detached while it is lost.
+	fresh.Run(t, "", "ip link add net1 link lan0 netns cni-empty type macvlan && ip -n cni-empty link set net1 up && ip -n cni-empty addr add 10.8.0.9/24 dev net1")
+	net1 := keep("/var/lib/cni/multus/results", "lan", "net1")
+	await(t, 20*time.Second, "its checkpoint", func() bool { _, err := g.Store.Load("empty", "net1"); return err == nil })
+	g.lose(t)
+	g.becomes(t, corev1.ConditionFalse, "empty")
+	must(t, os.Remove(net1))
+	g.back(t)
+	g.becomes(t, corev1.ConditionTrue, "empty")
 	g.ask(t, http.MethodDelete, "/api/v1/namespaces/shop/pods/empty?gracePeriodSeconds=0", "", nil)
 	g.counted()
 }

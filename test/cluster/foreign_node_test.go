@@ -153,7 +153,7 @@ func (n *foreignNode) unplug(t *testing.T, p *foreignPod, network, ifName string
 	must(t, multus.DelNetworkList(t.Context(), list, call))
 }
 
-// plug gives the pod an interface on the parent in the same way.
+// plug gives the pod an interface on the parent in the same way. It always has the same MAC, and each time another address.
 func (n *foreignNode) plug(t *testing.T, p *foreignPod, network, parent, ifName string) {
 	t.Helper()
 	multus, list, call := n.multus(t, p, network, parent, ifName)
@@ -164,7 +164,7 @@ func (n *foreignNode) plug(t *testing.T, p *foreignPod, network, parent, ifName 
 // multus returns what Multus calls for an interface of the pod.
 func (n *foreignNode) multus(t *testing.T, p *foreignPod, network, parent, ifName string) (*libcni.CNIConfig, *libcni.NetworkConfigList, *libcni.RuntimeConf) {
 	t.Helper()
-	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": %q, "plugins": [{"type": "macvlan", "master": %q,
+	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": %q, "plugins": [{"type": "macvlan", "master": %q, "mac": "02:00:00:00:99:01",
 		"ipam": {"type": "host-local", "dataDir": %q, "subnet": "10.99.0.0/16"}}]}`, network, parent, filepath.Join(n.Dir, "ipam")))
 	must(t, err)
 	call := n.call(p)

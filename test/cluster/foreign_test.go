@@ -53,10 +53,29 @@ func TestForeignPods(t *testing.T) {
 	n.unplug(t, web, "other", "net1")
 	n.plug(t, web, "third", "flat0", "net1")
 	n.awaitRecorded(t, 20*time.Second, "before net1 lan", "before net2 flat", "web net1 third", "web net2 flat")
+	n.unplug(t, web, "third", "net1")
+	n.plug(t, web, "third", "flat0", "net1") // The same again, but for the address.
 	web.want = web.state(t)
+	await(t, 20*time.Second, "the new address", func() bool {
+		r, err := n.Store.Load(web.id, "net1")
+		return err == nil && len(r.Interface.Addresses) == 1 && strings.Contains(web.want, r.Interface.Addresses[0].Prefix.String())
+	})
 	n.reload(t)
 	n.awaitWhole(t, web)
+
+	// It moves to another NIC because its own is away.
+	fresh.IP(t, "", "link del flat0")
 	n.unplug(t, web, "third", "net1")
+	n.plug(t, web, "fourth", "lan0", "net1")
+	n.awaitRecorded(t, 20*time.Second, "before net1 lan", "before net2 flat", "web net1 fourth", "web net2 flat")
+	n.makeFlat(t)
+	n.awaitWhole(t, before)
+	await(t, 20*time.Second, "all as recorded", func() bool { _, err := n.Relink("check"); return err == nil })
+
+	// A checkpoint that somebody has removed is written anew.
+	must(t, os.RemoveAll(filepath.Join(n.Store.Dir(), web.id)))
+	n.awaitRecorded(t, 20*time.Second, "before net1 lan", "before net2 flat", "web net1 fourth", "web net2 flat")
+	n.unplug(t, web, "fourth", "net1")
 	n.awaitRecorded(t, 20*time.Second, "before net1 lan", "before net2 flat", "web net2 flat")
 
 	// What was unplugged while its NIC was away does not come back.

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -33,7 +34,7 @@ type sandbox struct {
 	suspect bool
 	// lost says that it is not read because all that it was on has gone.
 	lost bool
-	// changed says that more was reported since the last reading than that devices went.
+	// changed says that more was reported than that devices went, since somebody last looked for interfaces without a checkpoint.
 	changed bool
 	// events is what the kernel has reported about the devices, by their indexes. It covers the time from the begin of
 	// the last reading until the sandbox became suspect.
@@ -73,10 +74,12 @@ func (s *sandbox) setSuspect() { s.suspect, s.suspectSinceRead = true, true }
 type attached struct {
 	// parent is what it is on: see parentOf.
 	parent int
-	// foreign says that another program attached it (capture.IsForeign). cached says that libcni kept its result.
-	foreign, cached bool
-	// wentAlone is since when its interface is gone that went while its parent was there, else zero.
-	wentAlone time.Time
+	// foreign says that another program attached it (capture.IsForeign). result is what libcni kept of it (capture.ResultOf).
+	foreign bool
+	result  json.RawMessage
+	// refused is since when it is not as recorded, and wentAlone since when its interface is gone that went while its parent was there. They are
+	// zero if that is not so.
+	refused, wentAlone time.Time
 }
 
 // withoutPath identifies the namespace, whatever its path.
@@ -152,14 +155,13 @@ func (r *Refresher) setRecords(containerID string, records []checkpoint.Record) 
 			if key.ContainerID == containerID && current[key] != s {
 				delete(s.attachments, key)
 				r.clearRefusal(key)
+				s.emptyTold, s.changed = false, true
+				r.mark(s) // What is there without a checkpoint gets one. A sandbox that has gone is forgotten.
 			}
 			found = found || current[key] == s
 		}
 		if !found {
 			s.containers = slices.DeleteFunc(s.containers, func(id string) bool { return id == containerID })
-		}
-		if len(s.attachments) == 0 && !s.watched {
-			r.forget(s)
 		}
 		return !found
 	})
@@ -190,7 +192,7 @@ func (r *Refresher) addRecord(record checkpoint.Record) (s *sandbox, added bool)
 		entry = new(attached)
 		s.attachments[record.Attachment] = entry
 	}
-	entry.parent, entry.foreign, entry.cached = parentOf(record.Interface), capture.IsForeign(record), capture.HadResult(record)
+	entry.parent, entry.foreign, entry.result = parentOf(record.Interface), capture.IsForeign(record), capture.ResultOf(record)
 	return s, !exists
 }
 
@@ -233,6 +235,7 @@ func (r *Refresher) leaveLost(ctx context.Context, s *sandbox) {
 		return
 	}
 	s.pace, s.lost = pace{}, true
+	r.noteRead(s)
 	for key := range s.attachments {
 		r.clearRefusal(key)
 	}

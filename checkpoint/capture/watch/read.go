@@ -40,7 +40,7 @@ func (r *Refresher) readDue(ctx context.Context) (next time.Time, ok bool) {
 		case len(s.attachments) == 0 && !s.isSettled(time.Now()): // There is nothing to renew.
 			s.pace.begin()
 			r.enqueue(s)
-		case r.isLost(s):
+		case r.hear(s) == nil && r.isLost(s): // One that cannot be heard may be gone.
 			r.leaveLost(ctx, s)
 		default:
 			r.read(ctx, s)
@@ -63,8 +63,8 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 	r.readEvents() // Reports after this belong to the time of the reading.
 	began := time.Now()
 	s.pace.begin()
+	changed, events := s.changed, s.events
 	s.suspectSinceRead, s.changed, s.lost, s.down = false, false, false, map[int]bool{}
-	events := s.events
 	s.events = nil
 	outcomes, err := r.renew(ctx, s)
 	s.down = nil
@@ -80,6 +80,8 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 	complete := err == nil && r.handleOutcomes(s, outcomes)
 	if err == nil && s.isSettled(began) {
 		err = r.record(ctx, s)
+	} else {
+		s.changed = s.changed || changed
 	}
 	switch {
 	case err == nil:
@@ -165,7 +167,7 @@ func (r *Refresher) handleOutcomes(s *sandbox, outcomes []capture.InterfaceOutco
 		case change.Refused:
 			whole = false
 			r.setRefusal(Refusal{control.Drift{Attachment: o.Attachment, Pod: o.Pod, Reason: o.Reason}, o.WentAlone})
-			r.noteWentAlone(s, o)
+			r.noteRefused(s, o)
 			continue
 		case change.Failed:
 			complete, whole = false, false
@@ -179,7 +181,7 @@ func (r *Refresher) handleOutcomes(s *sandbox, outcomes []capture.InterfaceOutco
 		}
 		r.clearRefusal(o.Attachment)
 		if entry := s.attachments[o.Attachment]; entry != nil {
-			entry.wentAlone = time.Time{}
+			entry.refused, entry.wentAlone = time.Time{}, time.Time{}
 		}
 	}
 	if whole {

@@ -179,17 +179,17 @@ func (r *Refresher) beginRound() {
 		_ = r.survey.watcher.Add(netnsDir) // Somebody can have mounted another directory there.
 	}
 	for _, s := range r.sandboxes {
-		if s.lacksAlone() || s.lost || len(r.unrecorded[s]) > 0 || !s.missingSince.IsZero() {
+		if s.isRefused() || s.lost || len(r.unrecorded[s]) > 0 || !s.missingSince.IsZero() {
 			r.mark(s)
 			wait.Wake(r.survey.questions)
 		}
 	}
 }
 
-// lacksAlone says that an interface is gone that went while its parent was there.
-func (s *sandbox) lacksAlone() bool {
+// isRefused says that an attachment is not as recorded.
+func (s *sandbox) isRefused() bool {
 	for _, entry := range s.attachments {
-		if !entry.wentAlone.IsZero() {
+		if !entry.refused.IsZero() {
 			return true
 		}
 	}
@@ -224,7 +224,7 @@ func (r *Refresher) takeIdentities(ctx context.Context, ids capture.Identities) 
 	waits := false
 	for _, s := range r.sandboxes {
 		if s.awaitsIdentities() {
-			s.pace.dirty = true
+			s.pace.dirty, s.changed = true, true
 			r.enqueue(s)
 		}
 		waits = r.forgetDetached(ctx, s, ids) || waits
@@ -259,8 +259,13 @@ func (r *Refresher) record(ctx context.Context, s *sandbox) error {
 		r.addRecord(record) // To write it was a reading: another one follows only if more changes.
 	}
 	r.setUnrecorded(s, report.Unrecorded)
-	s.underWay = report.UnderWay
-	s.failing = slices.ContainsFunc(report.Unrecorded, func(u capture.Unrecorded) bool { return u.Obstacle == capture.ObstacleFailed })
+	s.underWay, s.failing = report.UnderWay, false
+	for _, u := range report.Unrecorded {
+		if u.Obstacle == capture.ObstacleFailed {
+			s.failing = true
+			r.OnError(s.namespace, errors.New(u.Reason))
+		}
+	}
 	if report.Empty {
 		r.tellEmpty(s)
 	}
@@ -314,13 +319,17 @@ func (r *Refresher) Unrecorded() []capture.Unrecorded {
 	return slices.Concat(slices.Collect(maps.Values(r.unrecorded))...)
 }
 
-// noteWentAlone notes since when the interface of an attachment is gone, if it went while its parent was there. That stays so when the parent goes
-// later.
-func (r *Refresher) noteWentAlone(s *sandbox, o capture.InterfaceOutcome) {
-	if entry := s.attachments[o.Attachment]; entry != nil && o.WentAlone && entry.wentAlone.IsZero() {
-		entry.wentAlone = time.Now()
-		wait.Wake(r.survey.questions)
+// noteRefused notes since when an attachment is not as recorded, and since when its interface is gone, if that went while its parent was there. The
+// latter stays so when the parent goes later. The caches may tell that another program has detached it.
+func (r *Refresher) noteRefused(s *sandbox, o capture.InterfaceOutcome) {
+	entry := s.attachments[o.Attachment]
+	if entry == nil || !entry.refused.IsZero() && (!o.WentAlone || !entry.wentAlone.IsZero()) {
+		return
 	}
+	if entry.refused = time.Now(); o.WentAlone {
+		entry.wentAlone = entry.refused
+	}
+	wait.Wake(r.survey.questions)
 }
 
 // renewal is for the checkpoints of the sandbox.
@@ -336,15 +345,14 @@ func (r *Refresher) forgetDetached(ctx context.Context, s *sandbox, ids capture.
 	}
 	for key, entry := range s.attachments {
 		lost := entry.parent == onNothing || entry.parent != onSibling && !r.present[entry.parent]
-		if !entry.foreign || entry.wentAlone.IsZero() && !lost {
+		if !entry.foreign || entry.refused.IsZero() && !lost {
 			continue
 		}
 		goneAlone := !entry.wentAlone.IsZero() && entry.wentAlone.Before(ids.AsOf)
-		if reason := ids.DetachedReason(key, entry.cached, goneAlone); reason != "" {
+		if reason := ids.DetachedReason(key, entry.result, goneAlone); reason != "" {
 			detached[key] = reason
-		} else {
-			waits = waits || !entry.wentAlone.IsZero() && time.Since(entry.wentAlone) < detachLimit
 		}
+		waits = waits || time.Since(entry.refused) < detachLimit
 	}
 	if len(detached) == 0 {
 		return waits
@@ -428,7 +436,7 @@ func (r *Refresher) isHidden(ctx context.Context, s *sandbox) bool {
 // isDetached says that the CNI caches named the foreign attachments of the sandbox once, and do not name the sandbox any more.
 func (r *Refresher) isDetached(s *sandbox) bool {
 	for key, entry := range s.attachments {
-		if entry.foreign && (!entry.cached || !r.survey.identities.IsDetached(key.ContainerID)) {
+		if entry.foreign && (len(entry.result) == 0 || !r.survey.identities.IsDetached(key.ContainerID)) {
 			return false
 		}
 	}
