@@ -75,8 +75,9 @@ type Agent struct {
 	members    map[attachment.Key]*member
 	stacks     map[string]*stack
 	regrouping bool
-	// unread are the attachments whose sandboxes the refresher has not read yet.
-	unread map[*member]bool
+	// unread are the attachments whose sandboxes the refresher has not read yet. allSeen says that it has looked for all that were there first.
+	unread  map[*member]bool
+	allSeen bool
 	// concerns are the attachments with a finding, drift, loss or owed announcement, and those whose sandboxes were not found.
 	concerns map[*member]bool
 	// unreadable is the number of checkpoints that cannot be read. accessChanged says that the Reconciler does not know all host accesses.

@@ -10,7 +10,7 @@ import (
 	"github.com/relink-cni/relink/pkg/netstate"
 )
 
-// Connectivity says which pods are cut off. The first one comes when the loop has looked at all checkpoints and devices.
+// Connectivity says which pods are cut off. The first one comes when the agent has looked at all checkpoints, devices and sandboxes.
 type Connectivity struct {
 	// Pods are those whose state has changed.
 	Pods []PodConnectivity
@@ -118,7 +118,7 @@ func (a *Agent) unassign(m *member) {
 
 // tellConnectivity tells the observers which pods are cut off, and which no longer. It looks only at what has changed.
 func (a *Agent) tellConnectivity() {
-	if len(a.changedPods) == 0 && a.connectivityTold {
+	if !a.allSeen || len(a.changedPods) == 0 && a.connectivityTold {
 		return
 	}
 	e := Connectivity{Lost: map[string]int{}}

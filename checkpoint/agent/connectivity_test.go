@@ -167,3 +167,22 @@ func TestAnAgentThatStartsCallsNoPodConnectedUnseen(t *testing.T) {
 		t.Errorf("the pod without its interface: %q", told[taken.key.ContainerID])
 	}
 }
+
+// What the observers hear first of a node is all of it: an agent that starts during a loss does not say before that all is well.
+func TestTheFirstThatIsToldIsTheWholeNode(t *testing.T) {
+	n := newNode(t, "lan0")
+	n.attach(t, "lan0", 1)
+	n.attach(t, "lan0", 2)
+	fresh.IP(t, "", "link del lan0")
+	first := make(chan Connectivity, 100)
+	n.start(t, func(opts *Options) {
+		opts.Observers = []func(Event){func(event Event) {
+			if e, ok := event.(Connectivity); ok {
+				first <- e
+			}
+		}}
+	})
+	if diff := cmp.Diff(map[string]int{"lan0": 2}, (<-first).Lost); diff != "" {
+		t.Error(diff)
+	}
+}

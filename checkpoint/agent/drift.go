@@ -51,6 +51,7 @@ func (a *Agent) updateDrifts(instant time.Time) {
 			a.changedPods[m.record.Pod] = true
 		}
 	}
+	a.allSeen = a.allSeen || a.refresher.HasLookedAtAll()
 	for key, finding := range a.refresher.TakeRefusals() {
 		if m := a.members[key]; m != nil {
 			m.finding, a.concerns[m], a.changedPods[m.record.Pod] = finding, true, true

@@ -17,7 +17,7 @@ import (
 func newLoop(devices netstate.Devices) *Agent {
 	return &Agent{
 		devices: devices, index: &index{sandboxes: map[string]indexedSandbox{}}, members: map[attachment.Key]*member{}, stacks: map[string]*stack{},
-		unread: map[*member]bool{}, concerns: map[*member]bool{}, pods: map[attachment.Pod]*podMembers{}, changedPods: map[attachment.Pod]bool{},
+		unread: map[*member]bool{}, allSeen: true, concerns: map[*member]bool{}, pods: map[attachment.Pod]*podMembers{}, changedPods: map[attachment.Pod]bool{},
 	}
 }
 

@@ -207,6 +207,7 @@ func (r *Refresher) forget(s *sandbox) {
 	delete(r.sandboxes, withoutPath(s.namespace))
 	r.setUnrecorded(s, nil)
 	s.dequeue()
+	r.noteSeen(s)
 }
 
 // isLost says that all that the sandbox's interfaces were on has gone, and that nothing has come to the sandbox since. A reading could only

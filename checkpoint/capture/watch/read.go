@@ -45,6 +45,7 @@ func (r *Refresher) readDue(ctx context.Context) (next time.Time, ok bool) {
 		default:
 			r.read(ctx, s)
 		}
+		r.noteSeen(s)
 	}
 	return time.Time{}, false
 }

@@ -25,7 +25,7 @@ type Options struct {
 	Host *kernel.Namespace
 	// OnError is called with each failure to read or write. The Refresher tries again by itself.
 	OnError func(namespace attachment.Namespace, err error)
-	// OnRefusals is called when the refusals have changed, or HasRead of a container. It must not call the Refresher.
+	// OnRefusals is called when the refusals have changed, or what HasRead and HasLookedAtAll say. It must not call the Refresher.
 	OnRefusals func()
 	// OnRead is called after each reading with the sandbox's container IDs. It must not call the Refresher.
 	OnRead func(containerIDs ...string)
@@ -73,6 +73,8 @@ type Refresher struct {
 	// dirty are those that have changed since their last reading. settling are others that are read once more.
 	dirty, settling queue
 	survey          survey
+	// unseen are those of the first checkpoints that nobody has looked at yet.
+	unseen map[*sandbox]bool
 
 	mu        sync.Mutex
 	requested map[string]request
@@ -83,8 +85,9 @@ type Refresher struct {
 	refusals        map[attachment.Key]Refusal
 	changedRefusals map[attachment.Key]*Refusal
 	unrecorded      map[*sandbox][]capture.Unrecorded
-	// readContainers are those of HasRead.
+	// readContainers are those of HasRead. seenAll is that of HasLookedAtAll.
 	readContainers map[string]bool
+	seenAll        bool
 	counters       Counters
 }
 
@@ -100,7 +103,7 @@ func New(opts Options) (*Refresher, error) {
 		Options: opts, wake: make(chan struct{}, 1), holds: make(chan holdRequest), listening: make(chan struct{}),
 		sandboxes: map[attachment.Namespace]*sandbox{}, containers: map[string][]*sandbox{},
 		requested: map[string]request{}, held: map[string]int{}, refusals: map[attachment.Key]Refusal{}, changedRefusals: map[attachment.Key]*Refusal{},
-		unrecorded: map[*sandbox][]capture.Unrecorded{}, readContainers: map[string]bool{}, survey: newSurvey(),
+		unrecorded: map[*sandbox][]capture.Unrecorded{}, readContainers: map[string]bool{}, unseen: map[*sandbox]bool{}, survey: newSurvey(),
 	}
 	var err error
 	if r.hostWatch, err = opts.Host.Watch(); err != nil {
@@ -119,6 +122,10 @@ func (r *Refresher) Run(ctx context.Context) {
 	defer r.watch.Close()
 	r.loadRequested()
 	sandboxes := slices.Collect(maps.Values(r.sandboxes))
+	for _, s := range sandboxes {
+		r.unseen[s] = true
+	}
+	r.noteSeen(nil)
 	inparallel.Do(runtime.GOMAXPROCS(0), len(sandboxes), func(i int) { _ = r.hear(sandboxes[i]) }) // The reading says why not.
 	close(r.listening)
 	timer := time.NewTimer(0)
@@ -268,6 +275,27 @@ func (r *Refresher) HasRead(containerID string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.readContainers[containerID]
+}
+
+// HasLookedAtAll says that Run has looked at all sandboxes of the checkpoints that it was told of before. It may not have found all.
+func (r *Refresher) HasLookedAtAll() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seenAll
+}
+
+// noteSeen notes that somebody has looked at the sandbox.
+func (r *Refresher) noteSeen(s *sandbox) {
+	delete(r.unseen, s)
+	if len(r.unseen) > 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.seenAll {
+		r.seenAll = true
+		r.OnRefusals()
+	}
 }
 
 // noteRead notes that all interfaces of the sandbox with checkpoints were read.
