@@ -52,14 +52,14 @@ type attachmentView struct {
 // podState is a pure function: it says whether the pod with these attachments is cut off, and why. A sandbox that is not found does not
 // count beside one that is. The loss that was reported before stays the reason as long as it lasts.
 func podState(reported InterfaceChange, attachments []attachmentView) (state PodState, loss InterfaceChange, reason string) {
-	all := attachmentView{readable: true}
+	pod := attachmentView{readable: true}
 	var losses []InterfaceChange
 	for _, v := range attachments {
 		if !v.found {
 			continue
 		}
-		all.found, all.readable = true, all.readable && v.readable
-		all.owed, all.drifted = all.owed || v.owed, all.drifted || v.drifted
+		pod.found, pod.readable = true, pod.readable && v.readable
+		pod.owed, pod.drifted = pod.owed || v.owed, pod.drifted || v.drifted
 		if v.loss != nil {
 			losses = append(losses, *v.loss)
 		}
@@ -70,13 +70,13 @@ func podState(reported InterfaceChange, attachments []attachmentView) (state Pod
 	case len(losses) > 0:
 		loss = slices.MinFunc(losses, func(a, b InterfaceChange) int { return strings.Compare(a.Attachment.String(), b.Attachment.String()) })
 		return PodCutOff, loss, loss.Device + " has gone"
-	case !all.found:
+	case !pod.found:
 		return PodUnknown, loss, "no sandbox of the pod is found"
-	case !all.readable:
+	case !pod.readable:
 		return PodUnknown, loss, "a checkpoint cannot be read"
-	case all.drifted:
+	case pod.drifted:
 		return PodUnannounced, loss, "an interface differs from its record"
-	case all.owed:
+	case pod.owed:
 		return PodUnannounced, loss, "the neighbours are not told yet"
 	}
 	return PodConnected, loss, "all recorded interfaces are whole"

@@ -38,8 +38,8 @@ type Client struct {
 	limit time.Duration
 
 	mu sync.Mutex
-	// known are the sandboxes as they were last reported, by ID: a sandbox keeps its network namespace as long as it keeps its state.
-	known map[string]sandbox.RuntimeSandbox
+	// reported are the sandboxes of the last answer, by ID: a sandbox keeps its network namespace as long as it keeps its state.
+	reported map[string]sandbox.RuntimeSandbox
 }
 
 // connection is a runtime that has answered.

@@ -47,18 +47,18 @@ func (c *Client) Sandboxes(ctx context.Context) ([]sandbox.RuntimeSandbox, error
 		}
 	})
 	var sandboxes []sandbox.RuntimeSandbox
-	known := map[string]sandbox.RuntimeSandbox{}
+	reported := map[string]sandbox.RuntimeSandbox{}
 	for i, s := range found {
 		if s == nil {
 			continue
 		}
 		sandboxes = append(sandboxes, *s)
 		if failures[i] == nil {
-			known[s.ContainerID] = *s
+			reported[s.ContainerID] = *s
 		}
 	}
 	c.mu.Lock()
-	c.known = known
+	c.reported = reported
 	c.mu.Unlock()
 	return sandboxes, errors.Join(failures...)
 }
@@ -67,7 +67,7 @@ func (c *Client) Sandboxes(ctx context.Context) ([]sandbox.RuntimeSandbox, error
 func (c *Client) earlier() map[string]sandbox.RuntimeSandbox {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.known
+	return c.reported
 }
 
 // listedSandbox is a sandbox as it stands in the list.
