@@ -73,7 +73,7 @@ func TestForeignPods(t *testing.T) {
 	await(t, 20*time.Second, "all as recorded", func() bool { _, err := n.Relink("check"); return err == nil })
 
 	// A checkpoint that somebody has removed is written anew.
-	must(t, os.RemoveAll(filepath.Join(n.Store.Dir(), web.id)))
+	n.Says(t, 0, "forget "+web.id+" --force --yes")
 	n.awaitRecorded(t, 20*time.Second, "before net1 lan", "before net2 flat", "web net1 fourth", "web net2 flat")
 	n.unplug(t, web, "fourth", "net1")
 	n.awaitRecorded(t, 20*time.Second, "before net1 lan", "before net2 flat", "web net2 flat")
