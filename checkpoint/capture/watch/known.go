@@ -210,10 +210,10 @@ func (r *Refresher) forget(s *sandbox) {
 	r.noteSeen(s)
 }
 
-// isLost says that all that the sandbox's interfaces were on has gone, and that nothing has come to the sandbox since. A reading could only
-// find that they are gone.
+// isLost says that all that the sandbox's interfaces were on has gone: a reading could only find that they are gone. What has come to the sandbox
+// since has no checkpoint, and is recorded when it rests.
 func (r *Refresher) isLost(s *sandbox) bool {
-	if s.changed || r.loadDevices() != nil {
+	if s.changed && s.isSettled(time.Now()) || r.loadDevices() != nil {
 		return false
 	}
 	found := false
@@ -235,8 +235,12 @@ func (r *Refresher) leaveLost(ctx context.Context, s *sandbox) {
 		r.enqueue(s)
 		return
 	}
-	s.pace, s.lost = pace{}, true
 	r.noteRead(s)
+	if s.changed {
+		r.enqueue(s)
+		return
+	}
+	s.pace, s.lost = pace{}, true
 	for key := range s.attachments {
 		r.clearRefusal(key)
 	}
