@@ -41,8 +41,8 @@ const (
 	PodConnected PodState = "connected"
 )
 
-// attachmentView is what podState knows about an attachment. found says that its sandbox was found, and looked at since the agent started. readable says that all
-// checkpoints of the sandbox are. drifted says that it differs from its record, or that somebody has taken it away.
+// attachmentView is what podState knows about an attachment. found says that its sandbox was found, and looked at since the agent started.
+// readable says that all checkpoints of the sandbox are. drifted says that it differs from its record, or that somebody has taken it away.
 type attachmentView struct {
 	found, readable, owed, drifted bool
 	// loss is nil unless the attachment is cut off.
@@ -124,8 +124,11 @@ func (a *Agent) tellConnectivity() {
 	e := Connectivity{Lost: map[string]int{}}
 	for _, c := range a.chains {
 		for _, s := range c.stacks {
+			if !s.cutOff {
+				continue
+			}
 			for m := range s.members {
-				if s.cutOff && !a.unread[m] {
+				if !a.unread[m] {
 					e.Lost[cmp.Or(c.base, "in pods")]++
 				}
 			}

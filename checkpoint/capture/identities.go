@@ -195,16 +195,18 @@ func (ids Identities) IsDetached(containerID string) bool {
 
 // DetachedReason says what of the caches proves that another program's DEL took the attachment, empty if nothing does. result is what libcni had
 // kept of it when it was recorded, nil for nothing. goneAlone says that its interface went while its parent was there. Otherwise libcni must have
-// kept another result since, or Multus's cache must have named it once, and must still name its sandbox: somebody can have wiped that cache. The
-// caller knows that no device has its index.
+// kept another result since, or Multus's cache must have named it once, and must still name its sandbox: somebody can have wiped that cache.
+// ForgetDetached sees to it that no device has its index.
 func (ids Identities) DetachedReason(key attachment.Key, result json.RawMessage, goneAlone bool) string {
 	interfaces := ids.cached[key.ContainerID]
 	cached, named := interfaces[key.IfName]
 	isRecorded := func(r json.RawMessage) bool { return sameJSON(r, result) }
 	switch {
-	case named && len(result) > 0 && !ids.mayName(key.ContainerID) && !slices.ContainsFunc(cached.results, isRecorded):
+	case ids.mayName(key.ContainerID) || ids.AsOf.IsZero():
+		return ""
+	case named && len(result) > 0 && !slices.ContainsFunc(cached.results, isRecorded):
 		return "libcni has the result of a later ADD"
-	case ids.mayName(key.ContainerID) || ids.AsOf.IsZero() || named:
+	case named:
 		return ""
 	case goneAlone:
 		return "it went while its parent was there, and no CNI cache names it"

@@ -179,7 +179,8 @@ func (r *Refresher) beginRound() {
 		_ = r.survey.watcher.Add(netnsDir) // Somebody can have mounted another directory there.
 	}
 	for _, s := range r.sandboxes {
-		if s.isRefused() || s.lost || len(r.unrecorded[s]) > 0 || !s.missingSince.IsZero() {
+		unsaid := r.OnEmpty != nil && len(s.attachments) == 0 && !s.emptyTold // Its ADD can have taken long.
+		if unsaid || s.isRefused() || s.lost || len(r.unrecorded[s]) > 0 || !s.missingSince.IsZero() {
 			r.mark(s)
 			wait.Wake(r.survey.questions)
 		}

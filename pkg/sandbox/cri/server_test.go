@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -34,8 +32,6 @@ type runtime struct {
 	listsStopped bool
 	// statuses are what is answered in place of the recorded status, by the sandbox's ID.
 	statuses map[string]func(*runtimeapi.PodSandboxStatusResponse) error
-	// events are sent to who listens. Nil: there are no events, as before containerd 1.7.
-	events chan *runtimeapi.ContainerEventResponse
 }
 
 func (r *runtime) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
@@ -73,25 +69,6 @@ func (r *runtime) PodSandboxStatus(_ context.Context, q *runtimeapi.PodSandboxSt
 		}
 	}
 	return answer, nil
-}
-
-func (r *runtime) GetContainerEvents(_ *runtimeapi.GetEventsRequest, to grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
-	if r.events == nil {
-		return status.Error(codes.Unimplemented, "method GetContainerEvents not implemented") // As containerd 1.6 says it.
-	}
-	for {
-		select {
-		case <-to.Context().Done():
-			return nil
-		case e, more := <-r.events:
-			if !more {
-				return status.Error(codes.Internal, "the stream breaks")
-			}
-			if err := to.Send(e); err != nil {
-				return err
-			}
-		}
-	}
 }
 
 func read(name string, to proto.Message) error {
