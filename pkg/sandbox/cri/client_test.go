@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -217,8 +218,14 @@ func TestNetnsIn(t *testing.T) {
 
 // A Client does not ask again for the namespace of a sandbox that is in the same state.
 func TestTheNamespaceOfASandboxStays(t *testing.T) {
+	var mu sync.Mutex // the client asks for several sandboxes at once
 	asked := map[string]int{}
-	ask := func(s *runtimeapi.PodSandboxStatusResponse) error { asked[s.Status.Id]++; return nil }
+	ask := func(s *runtimeapi.PodSandboxStatusResponse) error {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[s.Status.Id]++
+		return nil
+	}
 	r := &runtime{listsStopped: true, statuses: map[string]func(*runtimeapi.PodSandboxStatusResponse) error{readyID: ask, stoppedID: ask}}
 	socket := filepath.Join(t.TempDir(), "cri.sock")
 	defer serve(t, socket, r)()
