@@ -61,6 +61,12 @@ var answerReaders = []answerReader{
 		_, _, err := parseFDBEntry(payload)
 		return err
 	}},
+	{"neighbour table", nl.NewRtGenMsg().Len(), func(int) []rtnl.Message {
+		return []rtnl.Message{newMessage(unix.RTM_GETNEIGHTBL, 0, "list", nl.NewRtGenMsg())}
+	}, func(_ *Namespace, payload []byte) error {
+		_, err := parseNeighbourParameters(payload)
+		return err
+	}},
 	{"qdisc and filter", nl.SizeofTcMsg, func(index int) []rtnl.Message {
 		return []rtnl.Message{
 			newMessage(unix.RTM_GETQDISC, 0, "list", &nl.TcMsg{Ifindex: int32(index)}),
@@ -82,8 +88,8 @@ func readLink(_ *Namespace, payload []byte) error {
 	if err != nil {
 		return err
 	}
-	for key := range devconf {
-		l.setting(key)
+	for prefix, names := range devconf {
+		l.setting(prefix + names[len(names)-1])
 	}
 	_, errs := l.parentIndex(), make([]error, 8)
 	_, errs[0] = parseMacvlan(l.data)

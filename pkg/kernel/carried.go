@@ -53,7 +53,11 @@ func (c *capture) extras(d netstate.LiveDevice) (items []string, err error) {
 		items = append(items, fmt.Sprintf("member of %s (%s)", master.Name, master.Kind))
 	}
 	if c.extent.ChangedSettings {
-		settings, _, err := c.host.changedSettings(&link{Link: netstate.Link{Name: d.Name, MTU: d.MTU}})
+		link, err := c.host.linkByIndex(d.Index)
+		if err != nil {
+			return nil, err
+		}
+		settings, _, err := c.host.changedSettings(link)
 		if err != nil {
 			return nil, err
 		}

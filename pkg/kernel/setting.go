@@ -120,26 +120,36 @@ const SettingNote = "setting "
 // interface has the defaults. The notes name those that a restore cannot bring back.
 func (n *Namespace) changedSettings(link *link) (changed map[string]string, notes []string, err error) {
 	changed = map[string]string{}
+	differs, err := n.neighbourParametersDiffer(link.Index)
+	if err != nil {
+		return nil, nil, err
+	}
+	differs["ipv4/"], differs["ipv6/"] = len(link.conf4) > 0, len(link.conf6) > 0
 	err = n.Inside(func() error {
 		sysctls, defaults, lo := &settingFiles{ifName: link.Name}, &settingFiles{ifName: "default"}, &settingFiles{ifName: "lo"}
 		for _, s := range []*settingFiles{sysctls, defaults, lo} {
 			defer s.close()
 		}
-		for _, prefix := range sortedKeys(settingDirs) {
-			files, err := sysctls.list(prefix)
+		for _, prefix := range sortedKeys(differs) {
+			if !differs[prefix] {
+				continue
+			}
 			usual := defaults
 			if _, missing := usual.openDir(prefix); errors.Is(missing, fs.ErrNotExist) {
 				usual = lo // Only the first namespace shows the defaults of neighbour tables. In the others, lo has them.
-			} else {
-				err = errors.Join(err, missing)
 			}
+			files, err := usual.list(prefix)
 			if err != nil {
 				return err
 			}
 			for _, file := range files {
 				key := prefix + file
-				value, err := sysctls.read(key)
-				if err != nil || isReadOnly(key) {
+				value, told := link.setting(key)
+				var unreadable error
+				if !told {
+					value, unreadable = sysctls.read(key)
+				}
+				if unreadable != nil || isReadOnly(key) {
 					continue // It cannot be read now, such as stable_secret without a secret.
 				}
 				if usualValue, err := usual.read(key); err == nil && usualValue == value {
@@ -155,6 +165,57 @@ func (n *Namespace) changedSettings(link *link) (changed map[string]string, note
 		return nil
 	})
 	return changed, notes, err
+}
+
+// neighbourParametersDiffer says, by the beginning of their keys, which sysctls of the device below neigh are not all as a new device gets them.
+// That is one request. To read their files takes longer: see devconf.
+func (n *Namespace) neighbourParametersDiffer(index int) (differs map[string]bool, err error) {
+	families := map[uint8]string{unix.AF_INET: "ipv4/neigh/", unix.AF_INET6: "ipv6/neigh/"}
+	list := newMessage(unix.RTM_GETNEIGHTBL, 0, "list neighbour tables", nl.NewRtGenMsg())
+	parameters, err := listOf(n, list, func(payload []byte) (neighbourParameters, bool, error) {
+		p, err := parseNeighbourParameters(payload)
+		return p, (p.ifIndex == 0 || p.ifIndex == index) && families[p.family] != "", err
+	})
+	usual, differs := map[uint8]string{}, map[string]bool{}
+	for _, p := range parameters {
+		if p.ifIndex == 0 { // The table's own come first. A new device gets a copy, in whatever namespace (neigh_parms_alloc in net/core/neighbour.c).
+			usual[p.family] = p.values
+		} else {
+			differs[families[p.family]] = p.values != usual[p.family]
+		}
+	}
+	return differs, err
+}
+
+// neighbourParameters are the values of a device in a neighbour table, or of the table itself, whose ifIndex is 0.
+type neighbourParameters struct {
+	family  uint8
+	ifIndex int
+	values  string
+}
+
+// parseNeighbourParameters returns what is in a message about a neighbour table, but for what nobody sets.
+func parseNeighbourParameters(payload []byte) (p neighbourParameters, err error) {
+	const parms, ifIndex, refCount, reachableTime = 6, 1, 2, 3 // NDTA_PARMS and NDTPA_* of linux/neighbour.h. The last is drawn at random.
+	header := nl.NewRtGenMsg().Len()
+	if err := rtnl.CheckHeader(payload, header); err != nil {
+		return p, err
+	}
+	p.family = payload[0]
+	return p, rtnl.EachAttribute(payload, header, func(a *rtnl.Attribute) {
+		if a.Type() != parms {
+			return
+		}
+		a.Each(func(v *rtnl.Attribute) {
+			switch v.Type() {
+			case ifIndex:
+				p.ifIndex = v.Int32()
+			case refCount, reachableTime:
+			default:
+				p.values += fmt.Sprintf("%d=%x ", v.Type(), v.Value())
+			}
+		})
+	})
 }
 
 // list returns the names of the files whose keys have this beginning. There are none on a kernel without IPv6, and for an interface without
@@ -231,30 +292,40 @@ func SettingsWritable() error {
 // arpNotify is the setting by which the kernel announces IPv4 addresses.
 const arpNotify = "ipv4/arp_notify"
 
-// devconf are the settings that each ADD makes, by their places in what the kernel tells with a
-// link: IPV4_DEVCONF_* of linux/ip.h less 1, and DEVCONF_* of linux/ipv6.h. They are not read from
-// their files. If a thousand interfaces have the same name in a thousand namespaces, the kernel
-// looks at all of them to find the file of one. That took a quarter of the time of a restore of
-// 1,000 on one parent.
-var devconf = map[string]struct{ family, place int }{
-	arpNotify:                {unix.AF_INET, 21},
-	"ipv6/disable_ipv6":      {unix.AF_INET6, 26},
-	"ipv6/ndisc_notify":      {unix.AF_INET6, 29},
-	"ipv6/keep_addr_on_down": {unix.AF_INET6, 42},
+// devconf are the settings below conf that the kernel tells with a link, in its order: IPV4_DEVCONF_* of linux/ip.h and DEVCONF_* of linux/ipv6.h.
+// A dash stands for one that its file shows in another way, such as in seconds. These are read without their files. If a thousand interfaces
+// have the same name in a thousand namespaces, the kernel looks at all of them to find the file of one. That took a quarter of the time of a
+// restore of 1,000 on one parent.
+//
+//nolint:misspell // The kernel has the word "prefered".
+var devconf = map[string][]string{
+	"ipv4/": strings.Fields(`forwarding mc_forwarding proxy_arp accept_redirects secure_redirects send_redirects shared_media rp_filter
+		accept_source_route bootp_relay log_martians tag arp_filter medium_id disable_xfrm disable_policy force_igmp_version arp_announce
+		arp_ignore promote_secondaries arp_accept arp_notify accept_local src_valid_mark proxy_arp_pvlan route_localnet
+		igmpv2_unsolicited_report_interval igmpv3_unsolicited_report_interval ignore_routes_with_linkdown drop_unicast_in_l2_multicast
+		drop_gratuitous_arp bc_forwarding arp_evict_nocarrier`),
+	"ipv6/": strings.Fields(`forwarding hop_limit mtu accept_ra accept_redirects autoconf dad_transmits router_solicitations - - use_tempaddr
+		temp_valid_lft temp_prefered_lft regen_max_retry max_desync_factor max_addresses force_mld_version accept_ra_defrtr accept_ra_pinfo
+		accept_ra_rtr_pref - accept_ra_rt_info_max_plen proxy_ndp optimistic_dad accept_source_route mc_forwarding disable_ipv6 accept_dad
+		force_tllao ndisc_notify mldv1_unsolicited_report_interval mldv2_unsolicited_report_interval suppress_frag_ndisc accept_ra_from_local
+		use_optimistic accept_ra_mtu - use_oif_addrs_only accept_ra_min_hop_limit ignore_routes_with_linkdown drop_unicast_in_l2_multicast
+		drop_unsolicited_na keep_addr_on_down - seg6_enabled seg6_require_hmac enhanced_dad addr_gen_mode disable_policy
+		accept_ra_rt_info_min_plen ndisc_tclass rpl_seg_enabled - ioam6_enabled - - ndisc_evict_nocarrier accept_untracked_na accept_ra_min_lft
+		force_forwarding`),
 }
 
 // setting returns the setting of that key, if the kernel has told it with the link.
 func (l *link) setting(key string) (string, bool) {
 	const size = 4
-	entry, ok := devconf[key]
-	conf := l.conf4
-	if entry.family == unix.AF_INET6 {
+	end := strings.LastIndex(key, "/") + 1
+	conf, place := l.conf4, slices.Index(devconf[key[:end]], key[end:])
+	if key[:end] == "ipv6/" {
 		conf = l.conf6
 	}
-	if !ok || len(conf) < size*(entry.place+1) {
+	if place < 0 || len(conf) < size*(place+1) {
 		return "", false
 	}
-	return strconv.Itoa(int(int32(nl.NativeEndian().Uint32(conf[size*entry.place:])))), true
+	return strconv.Itoa(int(int32(nl.NativeEndian().Uint32(conf[size*place:])))), true
 }
 
 // divideSettings returns the settings that are written to files, and the request that sets arpNotify. An IPv4 ADD has no other
@@ -268,6 +339,6 @@ func divideSettings(index int, settings map[string]string) (files map[string]str
 	delete(files, arpNotify)
 	m := setLink("set "+arpNotify+" to "+settings[arpNotify], index)
 	conf := m.AddRtAttr(unix.IFLA_AF_SPEC, nil).AddRtAttr(unix.AF_INET, nil).AddRtAttr(unix.IFLA_INET_CONF, nil)
-	conf.AddRtAttr(devconf[arpNotify].place+1, nl.Uint32Attr(uint32(number)))
+	conf.AddRtAttr(slices.Index(devconf["ipv4/"], "arp_notify")+1, nl.Uint32Attr(uint32(number)))
 	return files, []rtnl.Message{m}
 }

@@ -20,6 +20,8 @@ import (
 const (
 	// recordedPods is how many pods are made one after the other, so many in a second, beside those that stay.
 	recordedPods, podsPerSecond = 1000, 10
+	// stockPairs is how often the stock plugins attach a pod and detach it.
+	stockPairs = 50
 	// resultsDir is where libcni keeps the results of ADDs.
 	resultsDir = "/var/lib/cni/results"
 	netnsDir   = "/run/netns"
@@ -66,6 +68,10 @@ func (n *recordingNode) measure(pods int) (row results.Recording, retErr error) 
 		return row, err
 	}
 	defer n.host.Close()
+	stock, err := n.stockCPU()
+	if err != nil {
+		return row, err
+	}
 	for range pods {
 		if _, err := n.add(); err != nil {
 			return row, err
@@ -91,9 +97,29 @@ func (n *recordingNode) measure(pods int) (row results.Recording, retErr error) 
 		return row, err
 	}
 	slices.Sort(waits)
-	row = results.Recording{Pods: pods, MedianS: median(waits), P99S: waits[len(waits)*99/100], CPU: used / recordedPods}
+	row = results.Recording{Pods: pods, MedianS: median(waits), P99S: waits[len(waits)*99/100], CPU: used / recordedPods, Ratio: used / recordedPods / stock}
 	row.Anonymous, err = megabytes(a.cmd.Process.Pid, "RssAnon:")
 	return row, err
+}
+
+// stockCPU returns the processor time that an ADD and a DEL of the stock plugins take, in milliseconds.
+func (n *recordingNode) stockCPU() (float64, error) {
+	dataDir, err := os.MkdirTemp("/var/tmp", "relink-bench-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = os.RemoveAll(dataDir) }()
+	path := filepath.Join(netnsDir, "stock")
+	if err := fresh.Make(path); err != nil {
+		return 0, err
+	}
+	stock := &contender{plugin: "macvlan", ipam: "host-local", dataDir: dataDir}
+	for range stockPairs {
+		if err := stock.round(n.bin, path); err != nil {
+			return 0, err
+		}
+	}
+	return quantile(stock.addCPU, 0.5) + quantile(stock.delCPU, 0.5), errors.Join(unix.Unmount(path, unix.MNT_DETACH), os.Remove(path))
 }
 
 // add makes a pod, and the result of its ADD.
