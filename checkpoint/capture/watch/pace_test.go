@@ -84,3 +84,29 @@ func TestAChangeAfterAQuietTimeIsReadAtOnce(t *testing.T) {
 		p.end(now, now.Add(time.Millisecond))
 	}
 }
+
+// Whether a pod goes on changing or a new one rests: each has its turns, and one that is not due has none.
+func TestChangedAndNewSandboxesTakeTurns(t *testing.T) {
+	now := time.Now()
+	r := &Refresher{}
+	changing, another, rested := &sandbox{}, &sandbox{}, &sandbox{}
+	for s, ago := range map[*sandbox]time.Duration{changing: time.Hour, another: time.Minute, rested: 5 * time.Second} {
+		s.pace = pace{dirty: s != rested, unsettled: true, changed: now.Add(-ago)}
+		r.enqueue(s)
+	}
+	turns := map[*sandbox]int{}
+	for range 6 {
+		s, _ := r.nextDue()
+		turns[s]++
+	}
+	if turns[rested] != 3 || turns[changing] != 3 {
+		t.Errorf("of 6 turns, %d were of the one that rests, and %d of the one that changed first", turns[rested], turns[changing])
+	}
+	rested.pace.changed = now
+	r.enqueue(rested)
+	for range 2 {
+		if s, _ := r.nextDue(); s != changing {
+			t.Error("one that is not due has a turn")
+		}
+	}
+}

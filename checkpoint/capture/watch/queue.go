@@ -37,10 +37,14 @@ func (q queue) search(due time.Time) (int, bool) {
 	return slices.BinarySearchFunc(q, due, func(s *sandbox, due time.Time) int { return s.due.Compare(due) })
 }
 
-// nextDue returns the sandbox to read next, nil for none, and when it is due. One that has changed does not wait for those that were read
-// since they changed.
+// nextDue returns the sandbox to read next, nil for none, and when it is due. One that has changed waits for one at most of those that were read since
+// they changed. These have every other turn: pods that go on changing do not keep new ones from their first checkpoints.
 func (r *Refresher) nextDue() (first *sandbox, due time.Time) {
-	for _, q := range []queue{r.dirty, r.settling} {
+	queues := []queue{r.dirty, r.settling}
+	if r.settlingFirst = !r.settlingFirst; r.settlingFirst {
+		slices.Reverse(queues)
+	}
+	for _, q := range queues {
 		if len(q) > 0 && (first == nil || q[0].due.Before(due)) {
 			first, due = q[0], q[0].due
 		}

@@ -70,8 +70,9 @@ type Refresher struct {
 	// sandboxes are all. containers are those with checkpoints of the container.
 	sandboxes  map[attachment.Namespace]*sandbox
 	containers map[string][]*sandbox
-	// dirty are those that have changed since their last reading. settling are others that are read once more.
+	// dirty are those that have changed since their last reading. settling are others that are read once more. settlingFirst says whose turn it is.
 	dirty, settling queue
+	settlingFirst   bool
 	survey          survey
 	// unseen are those of the first checkpoints that nobody has looked at yet.
 	unseen map[*sandbox]bool
