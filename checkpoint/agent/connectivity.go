@@ -98,9 +98,12 @@ type podMembers struct {
 	reported PodConnectivity
 }
 
-// assign notes which pod the attachment belongs to. No attachment of another pod has the member.
+// assign notes which pod the attachment belongs to. No attachment of another pod has the member. Nobody is told of a pod that nobody knows.
 func (a *Agent) assign(m *member, pod attachment.Pod) {
 	a.unassign(m)
+	if pod == (attachment.Pod{}) {
+		return
+	}
 	if a.pods[pod] == nil {
 		a.pods[pod] = &podMembers{members: map[*member]bool{}, reported: PodConnectivity{Pod: pod}}
 	}
@@ -136,9 +139,12 @@ func (a *Agent) tellConnectivity() {
 	}
 	for pod := range a.changedPods {
 		p := a.pods[pod]
+		if p == nil {
+			continue
+		}
 		before := p.reported
 		p.reported.State, p.reported.Loss, _ = podState(before.Loss, a.viewsOf(p))
-		if p.reported != before && pod != (attachment.Pod{}) {
+		if p.reported != before {
 			e.Pods = append(e.Pods, p.reported)
 		}
 		if len(p.members) == 0 {

@@ -133,7 +133,7 @@ func TestConnectivityIsTold(t *testing.T) {
 	a.read("c1")
 	a.read("c2")
 	tells("both pods end", map[string]int{"lan0": 1}, "db  ", "web  ")
-	if len(a.pods) != 1 {
+	if len(a.pods) > 0 {
 		t.Errorf("pods that are gone are kept: %v", a.pods)
 	}
 }
