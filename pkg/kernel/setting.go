@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -168,7 +169,7 @@ func (n *Namespace) changedSettings(link *link) (changed map[string]string, note
 }
 
 // neighbourParametersDiffer says, by the beginning of their keys, which sysctls of the device below neigh are not all as a new device gets them.
-// That is one request. To read their files takes longer: see devconf.
+// It needs one request, and no file: see devconf.
 func (n *Namespace) neighbourParametersDiffer(index int) (differs map[string]bool, err error) {
 	families := map[uint8]string{unix.AF_INET: "ipv4/neigh/", unix.AF_INET6: "ipv6/neigh/"}
 	list := newMessage(unix.RTM_GETNEIGHTBL, 0, "list neighbour tables", nl.NewRtGenMsg())
@@ -176,12 +177,12 @@ func (n *Namespace) neighbourParametersDiffer(index int) (differs map[string]boo
 		p, err := parseNeighbourParameters(payload)
 		return p, (p.ifIndex == 0 || p.ifIndex == index) && families[p.family] != "", err
 	})
-	usual, differs := map[uint8]string{}, map[string]bool{}
+	usual, differs := map[uint8][]byte{}, map[string]bool{}
 	for _, p := range parameters {
 		if p.ifIndex == 0 { // The table's own come first. A new device gets a copy, in whatever namespace (neigh_parms_alloc in net/core/neighbour.c).
 			usual[p.family] = p.values
 		} else {
-			differs[families[p.family]] = p.values != usual[p.family]
+			differs[families[p.family]] = !bytes.Equal(p.values, usual[p.family])
 		}
 	}
 	return differs, err
@@ -191,10 +192,10 @@ func (n *Namespace) neighbourParametersDiffer(index int) (differs map[string]boo
 type neighbourParameters struct {
 	family  uint8
 	ifIndex int
-	values  string
+	values  []byte
 }
 
-// parseNeighbourParameters returns what is in a message about a neighbour table, but for what nobody sets.
+// parseNeighbourParameters returns the parameters in a message about a neighbour table, without those that nobody can set.
 func parseNeighbourParameters(payload []byte) (p neighbourParameters, err error) {
 	const parms, ifIndex, refCount, reachableTime = 6, 1, 2, 3 // NDTA_PARMS and NDTPA_* of linux/neighbour.h. The last is drawn at random.
 	header := nl.NewRtGenMsg().Len()
@@ -212,7 +213,7 @@ func parseNeighbourParameters(payload []byte) (p neighbourParameters, err error)
 				p.ifIndex = v.Int32()
 			case refCount, reachableTime:
 			default:
-				p.values += fmt.Sprintf("%d=%x ", v.Type(), v.Value())
+				p.values = append(append(p.values, byte(v.Type())), v.Value()...)
 			}
 		})
 	})
@@ -293,9 +294,9 @@ func SettingsWritable() error {
 const arpNotify = "ipv4/arp_notify"
 
 // devconf are the settings below conf that the kernel tells with a link, in its order: IPV4_DEVCONF_* of linux/ip.h and DEVCONF_* of linux/ipv6.h.
-// A dash stands for one that its file shows in another way, such as in seconds. These are read without their files. If a thousand interfaces
-// have the same name in a thousand namespaces, the kernel looks at all of them to find the file of one. That took a quarter of the time of a
-// restore of 1,000 on one parent.
+// They are not read from their files: if a thousand interfaces have the same name in a thousand namespaces, the kernel looks at all of them to
+// find the file of one. That took a quarter of the time of a restore of 1,000 on one parent. A dash stands for a setting that its file shows in
+// another way, such as in seconds, and that is read there.
 //
 //nolint:misspell // The kernel has the word "prefered".
 var devconf = map[string][]string{
