@@ -133,6 +133,11 @@ func TestConnectivityIsTold(t *testing.T) {
 	a.read("c1")
 	a.read("c2")
 	tells("both pods end", map[string]int{"lan0": 1}, "db  ", "web  ")
+	a.read("c3")
+	tells("the pod that nobody knows ends", nil)
+	if len(heard) != 1 {
+		t.Errorf("heard %+v when an unknown pod has ended", heard)
+	}
 	if len(a.pods) > 0 {
 		t.Errorf("pods that are gone are kept: %v", a.pods)
 	}
