@@ -62,8 +62,8 @@ func holderEntries(ctx context.Context, store *checkpoint.Store) (entries []cach
 // identify returns whose the link in the namespace is. If there are several entries, those with the
 // live MAC go first, then those of Multus's delegates: the runtime's cache has Multus with its first
 // delegate's interface. An entry whose name no device has is of the one that has its MAC. If no entry is of the interface, the container ID can be
-// that of another interface of the sandbox, or of the records of the namespace. Entries that disagree about the container ID tell nothing, and neither do such records. One of the entries is
-// left over, and nobody knows which.
+// that of another interface of the sandbox, or of the records of the namespace. Entries that disagree about the container ID tell nothing, and
+// neither do such records. One of the entries is left over, and nobody knows which.
 func identify(namespace attachment.Namespace, devices netstate.Devices, link netstate.Link, cache []cacheEntry, records []checkpoint.Record) Identity {
 	ofSandbox := filterEntries(cache, func(e cacheEntry) bool { return e.isOf(namespace) })
 	exact := filterEntries(ofSandbox, func(e cacheEntry) bool { return e.Attachment.IfName == link.Name })

@@ -20,7 +20,7 @@ import (
 const (
 	// recordedPods is how many pods are made one after the other, so many in a second, beside those that stay.
 	recordedPods, podsPerSecond = 1000, 10
-	// stockEvery: beside each of so many pods the stock plugins attach one and detach it, in stockSandbox. The machine is as fast for them.
+	// stockEvery is after how many pods the stock plugins attach one to stockSandbox and detach it, while the machine is as fast for them.
 	stockEvery   = 20
 	stockSandbox = netnsDir + "/stock"
 	// resultsDir is where libcni keeps the results of ADDs.
