@@ -80,8 +80,9 @@ type FirstReport struct {
 	Written []checkpoint.Record
 	// UnderWay says that a plugin may be at work, also on a NIC in a namespace that may be no pod's, which is not in Unrecorded.
 	UnderWay bool
-	// Empty says that the sandbox has no interface on a device of the host, and lacks none that a CNI cache names.
-	Empty bool
+	// Empty says that the sandbox has no interface on a device of the host, and Lacking that it lacks one that a CNI cache names: its ADD is not
+	// over, or it is no device of the kernel, such as one of DPDK.
+	Empty, Lacking bool
 }
 
 // Record writes the checkpoints of the interfaces on which no plugin is at work. The caller has seen that the sandbox is quiet. It returns
@@ -100,8 +101,8 @@ func (f FirstRecording) Record(ctx context.Context) (report FirstReport, err err
 	}
 	f.noteSeen(found)
 	if len(found)+len(records)+len(unreadable) == 0 {
-		report.UnderWay, err = f.lacksInterface(namespace)
-		if report.Empty = !report.UnderWay; err != nil {
+		report.Lacking, err = f.lacksInterface(namespace)
+		if report.Empty = !report.Lacking; err != nil {
 			return report, err
 		}
 	}
@@ -150,7 +151,7 @@ func (f FirstRecording) write(ctx context.Context, namespace *kernel.Namespace, 
 	return nil
 }
 
-// lacksInterface says that an interface is not there that libcni's results or Multus name: its ADD or its DEL is not over.
+// lacksInterface says that an interface is not there that libcni's results or Multus name.
 func (f FirstRecording) lacksInterface(namespace *kernel.Namespace) (bool, error) {
 	for _, e := range f.Identities.entries[f.Namespace.File()] {
 		if e.Attachment.IfName == "" { // It is the runtime's, for the whole sandbox.

@@ -132,7 +132,7 @@ func (r *Refresher) markReleased(s *sandbox) {
 		r.clearRefusal(key)
 	}
 	s.setSuspect()
-	s.pace = pace{dirty: true}
+	s.pace, s.lookedAt = pace{dirty: true}, time.Now() // Nobody has seen since when what is new there is there.
 	r.enqueue(s)
 }
 

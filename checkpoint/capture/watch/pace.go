@@ -39,6 +39,9 @@ func (p *pace) mark(instant time.Time) {
 	if !p.dirty && instant.Sub(p.lastRead) > quietPauses*p.pause {
 		p.pause = 0
 	}
+	if soon := p.lastRead.Add(longestPause); !p.slow && soon.Before(p.notBefore) { // What failed is not all that there is to read.
+		p.notBefore = soon
+	}
 	p.dirty, p.unsettled, p.changed = true, true, instant
 }
 

@@ -70,6 +70,26 @@ func TestAFailedReadingIsTriedAgain(t *testing.T) {
 	}
 }
 
+// What fails for long does not keep the rest of the sandbox from being read, unless its reading takes long.
+func TestAChangeBesideAFailureIsReadSoon(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var p pace
+	for range 15 {
+		p.begin()
+		p.failed(now, now, longestRetry)
+	}
+	p.mark(now.Add(time.Millisecond))
+	if at, is := p.due(); !is || at != now.Add(longestPause) {
+		t.Errorf("it is read %s later", at.Sub(now))
+	}
+	p.begin()
+	p.failed(now, now.Add(time.Second), longestRetry)
+	p.mark(now.Add(2 * time.Second))
+	if at, _ := p.due(); at != now.Add(time.Second+longestRetry) {
+		t.Errorf("one whose reading takes a second is read %s later", at.Sub(now))
+	}
+}
+
 // Somebody types a command every second: each change is read at once.
 func TestAChangeAfterAQuietTimeIsReadAtOnce(t *testing.T) {
 	now := time.Unix(1000, 0)

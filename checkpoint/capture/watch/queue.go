@@ -62,7 +62,7 @@ func (r *Refresher) mark(s *sandbox) {
 		s.restlessSince = instant
 	}
 	s.pace.mark(instant)
-	if s.queue != &r.dirty {
+	if due, _ := s.pace.due(); s.queue != &r.dirty || due.Before(s.due) {
 		r.enqueue(s)
 	}
 }

@@ -15,39 +15,33 @@ import (
 	"github.com/relink-cni/relink/pkg/kernel"
 )
 
-// readDue reads all sandboxes that are due. It returns when the next one is due, or false if none is. A Hold waits for
-// one reading at most, and so does who says whose the sandboxes are: without that, they can be due again and again.
-func (r *Refresher) readDue(ctx context.Context) (next time.Time, ok bool) {
-	for ctx.Err() == nil {
-		select {
-		case h := <-r.holds:
-			r.readForHold(ctx, h)
-		case ids := <-r.survey.identified:
-			r.takeIdentities(ctx, ids)
-		default:
-		}
-		s, due := r.nextDue()
-		if s == nil {
-			return time.Time{}, false
-		}
-		if due.After(time.Now()) {
-			return due, true
-		}
-		s.dequeue()
-		switch {
-		case r.isHeld(s): // Release marks it.
-		case s.ended && r.forgetEnded(ctx, s): // To look for it would be a look at all processes.
-		case len(s.attachments) == 0 && !s.isSettled(time.Now()): // There is nothing to renew.
-			s.pace.begin()
-			r.enqueue(s)
-		case r.hear(s) == nil && r.isLost(s): // One that cannot be heard may be gone.
-			r.leaveLost(ctx, s)
-		default:
-			r.read(ctx, s)
-		}
-		r.noteSeen(s)
+// readNext reads the sandbox that is due, if there is one. It returns when the next one may be due, or false if none will be. A Hold waits for one
+// reading at most.
+func (r *Refresher) readNext(ctx context.Context) (next time.Time, ok bool) {
+	select {
+	case h := <-r.holds:
+		r.readForHold(ctx, h)
+	default:
 	}
-	return time.Time{}, false
+	s, due := r.nextDue()
+	if s == nil || due.After(time.Now()) {
+		return due, s != nil
+	}
+	s.dequeue()
+	switch {
+	case r.isHeld(s): // Release marks it. Until then nobody has seen it.
+		return time.Now(), true
+	case s.ended && r.forgetEnded(ctx, s): // To look for it would be a look at all processes.
+	case len(s.attachments) == 0 && !s.isSettled(time.Now()): // There is nothing to renew.
+		s.pace.begin()
+		r.enqueue(s)
+	case r.hear(s) == nil && r.isLost(s): // One that cannot be heard may be gone.
+		r.leaveLost(ctx, s)
+	default:
+		r.read(ctx, s)
+	}
+	r.noteSeen(s)
+	return time.Now(), true
 }
 
 func (r *Refresher) isHeld(s *sandbox) bool {

@@ -260,7 +260,7 @@ func (r *Refresher) record(ctx context.Context, s *sandbox) error {
 		r.addRecord(record) // To write it was a reading: another one follows only if more changes.
 	}
 	r.setUnrecorded(s, report.Unrecorded)
-	s.underWay, s.failing = report.UnderWay, false
+	s.underWay, s.failing = report.UnderWay || report.Lacking && time.Since(s.watchedAt) < capture.UnknownRest, false
 	for _, u := range report.Unrecorded {
 		if u.Obstacle == capture.ObstacleFailed {
 			s.failing = true
@@ -362,7 +362,7 @@ func (r *Refresher) forgetDetached(ctx context.Context, s *sandbox, ids capture.
 	for _, key := range forgotten {
 		r.forgotten([]attachment.Key{key}, detached[key])
 	}
-	return waits || err != nil
+	return waits || err != nil && !kernel.IsMissing(err) // The reading says what becomes of a sandbox that is missing.
 }
 
 // readCaches returns what the caches say now, for a Hold: what was detached is not to be restored. It asks no runtime.
@@ -434,14 +434,15 @@ func (r *Refresher) isHidden(ctx context.Context, s *sandbox) bool {
 	return sandboxes.SeesAllProcesses() && len(sandboxes.ProvenGone(ctx, true, s.namespace)) == 0
 }
 
-// isDetached says that the CNI caches named the foreign attachments of the sandbox once, and do not name the sandbox any more.
-func (r *Refresher) isDetached(s *sandbox) bool {
+// isDetached says that the sandbox has foreign attachments, and that the CNI caches named them once, and do not name the sandbox any more.
+func (r *Refresher) isDetached(s *sandbox) (detached bool) {
 	for key, entry := range s.attachments {
 		if entry.foreign && (len(entry.result) == 0 || !r.survey.identities.IsDetached(key.ContainerID)) {
 			return false
 		}
+		detached = detached || entry.foreign
 	}
-	return true
+	return detached
 }
 
 func (r *Refresher) forgotten(keys []attachment.Key, reason string) {

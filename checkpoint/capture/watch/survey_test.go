@@ -1,10 +1,20 @@
 package watch
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/pkg/attachment"
+	"github.com/relink-cni/relink/pkg/cnicache"
+	"github.com/relink-cni/relink/pkg/kernel"
+	testnet "github.com/relink-cni/relink/test/fresh"
 )
 
 // A round looks again at what nothing tells the end of, and at nothing else: an idle pod costs nothing.
@@ -34,5 +44,86 @@ func TestWhatARoundLooksAtAgain(t *testing.T) {
 		if s.pace.dirty != test.want || (len(r.survey.questions) > 0) != test.want {
 			t.Errorf("%s: looked at again: %t, want %t", name, s.pace.dirty, test.want)
 		}
+	}
+}
+
+// A restore can end while the ADD of the pod's next interface is under way: what nobody saw before is not recorded as if it had rested.
+func TestTheEndOfARestoreRecordsNothingUnderWay(t *testing.T) {
+	n := newNode(t, 1)
+	p := n.pods[0]
+	r, s := n.newWithSandbox(t)
+	r.Identities.Cache = &cnicache.Cache{Dir: t.TempDir()}
+	testnet.Run(t, "", "ip link add wan0 group 7 up type veth peer name wan1 && ip link add link wan0 name net1 netns "+p.path+" type macvlan")
+	testnet.Run(t, p.path, "ip link set net1 up && ip addr add 10.8.0.2/24 dev net1")
+	for name, ids := range map[string]capture.Identities{"nobody was asked": {}, "nobody knows": r.Identities.Read(t.Context())} {
+		r.survey.identities = ids
+		r.markReleased(s)
+		r.read(t.Context(), s)
+		if _, err := n.store.Load(p.id, "net1"); !errors.Is(err, checkpoint.ErrNoCheckpoint) || !s.underWay {
+			t.Errorf("%s: net1 is recorded (%v), under way: %t", name, err, s.underWay)
+		}
+		clear(s.seen)
+	}
+}
+
+// Who hears of a node for the first time hears of what a restore works on, too.
+func TestAHeldSandboxIsNotSeen(t *testing.T) {
+	n := newNode(t, 2)
+	r, s := n.newWithSandbox(t)
+	other := n.pods[1]
+	r.setRecords(other.id, []checkpoint.Record{n.record(t, other)})
+	r.unseen = map[*sandbox]bool{s: true}
+	r.held[n.pods[0].id]++
+	for range 2 { // A call reads one at most: there is something else to hear.
+		if readings := r.Counters().Readings; readings > 1 || r.HasLookedAtAll() {
+			t.Errorf("%d readings, all are seen: %t", readings, r.HasLookedAtAll())
+		}
+		r.readNext(t.Context())
+	}
+	r.Release(n.pods[0].id)
+	r.loadRequested()
+	if r.readNext(t.Context()); !r.HasLookedAtAll() {
+		t.Error("the released sandbox is not seen")
+	}
+}
+
+// An interface of DPDK is in the caches, and no device: nobody asks for it for ever.
+func TestASandboxThatLacksAnInterfaceForLongIsNotUnderWay(t *testing.T) {
+	r, _ := newNode(t, 1).newWithSandbox(t)
+	netns, dir := testnet.Sandbox(t), t.TempDir()
+	r.Identities.Cache = &cnicache.Cache{Dir: dir}
+	r.OnEmpty = func(attachment.Pod) { t.Error("it is called empty") }
+	kept, err := json.Marshal(map[string]any{
+		"kind": "cniCacheV1", "containerId": "c1", "ifName": "net1", "networkName": "lan", "netns": netns, "config": []byte("{}"),
+		"cniArgs": [][2]string{{"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", "web"}}, "result": map[string]any{"cniVersion": "1.0.0"},
+	})
+	err = errors.Join(err, os.Mkdir(filepath.Join(dir, "results"), 0o700), os.WriteFile(filepath.Join(dir, "results", "lan-c1-net1"), kept, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.survey.identities = r.Identities.Read(t.Context())
+	namespace, err := kernel.Open(netns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer namespace.Close()
+	s := r.addSandbox(namespace.Identity())
+	for age, want := range map[time.Duration]bool{time.Second: true, capture.UnknownRest + time.Second: false} {
+		s.watchedAt = time.Now().Add(-age)
+		if err := r.record(context.Background(), s); err != nil || s.underWay != want {
+			t.Errorf("after %s, it is under way: %t, %v", age, s.underWay, err)
+		}
+	}
+}
+
+// Only what other programs have attached goes without a DEL: for the rest, nobody looks through all processes.
+func TestIsDetached(t *testing.T) {
+	own, foreign := attachment.Key{ContainerID: "c1", IfName: "eth0"}, attachment.Key{ContainerID: "c1", IfName: "net1"}
+	r := &Refresher{}
+	if s := (&sandbox{attachments: map[attachment.Key]*attached{own: {}}}); r.isDetached(s) {
+		t.Error("own attachments are detached")
+	}
+	if s := (&sandbox{attachments: map[attachment.Key]*attached{own: {}, foreign: {foreign: true}}}); r.isDetached(s) {
+		t.Error("what no cache has named is detached")
 	}
 }

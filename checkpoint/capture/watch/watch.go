@@ -135,7 +135,7 @@ func (r *Refresher) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		r.loadRequested()
 		r.lookForSandboxes()
-		next, due := r.readDue(ctx)
+		next, due := r.readNext(ctx) // One only: pods that go on changing must not keep the others from being heard of.
 		if s := r.survey.due; !s.IsZero() && (!due || s.Before(next)) {
 			next, due = s, true
 		}
