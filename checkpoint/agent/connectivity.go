@@ -131,7 +131,7 @@ func (a *Agent) tellConnectivity() {
 				continue
 			}
 			for m := range s.members {
-				if !a.unread[m] {
+				if !a.unread[m] && !m.absent {
 					e.Lost[cmp.Or(c.base, "in pods")]++
 				}
 			}
@@ -161,7 +161,7 @@ func (a *Agent) viewsOf(p *podMembers) (views []attachmentView) {
 	for m := range p.members {
 		key := m.record.Attachment
 		v := attachmentView{
-			found: m.stack != nil && !a.unread[m], readable: a.index.sandboxes[key.ContainerID].unreadable == 0, owed: m.record.AnnouncementOwed,
+			found: m.stack != nil && !m.absent && !a.unread[m], readable: a.index.sandboxes[key.ContainerID].unreadable == 0, owed: m.record.AnnouncementOwed,
 			drifted: m.finding != nil || m.drift != nil && m.drift.Confirmed,
 		}
 		if v.found && m.stack.cutOff {

@@ -114,8 +114,9 @@ func (a *Agent) reportChanges(held bool, instant time.Time) {
 		for _, s := range c.stacks {
 			if loss := s.lossToRestore(); loss != nil {
 				for m := range s.members {
-					add(m, c, loss, blocked)
-					a.concerns[m] = true
+					if a.concerns[m] = true; !m.absent {
+						add(m, c, loss, blocked)
+					}
 				}
 			}
 		}

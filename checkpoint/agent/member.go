@@ -18,9 +18,11 @@ import (
 // member is what the loop knows about an attachment that has a checkpoint.
 type member struct {
 	record checkpoint.Record
-	// stack is nil while the sandbox is not found. searchedAt is then the time of the last search.
+	// stack is nil while the sandbox is not found. searchedAt is then the time of the last search. absent says that no search has found the sandbox
+	// since, also while a restore searches again: no loss is proven.
 	stack      *stack
 	searchedAt time.Time
+	absent     bool
 	// finding is why the checkpoint is not renewed. drift is what the loop makes of it.
 	finding *watch.Refusal
 	drift   *drift
@@ -99,6 +101,7 @@ func (a *Agent) sandboxRead(before, after indexedSandbox) {
 			a.remove(a.members[r.Attachment])
 		}
 	}
+	shareUID(after.records)
 	for _, r := range after.records {
 		m := a.members[r.Attachment]
 		if m == nil {
@@ -111,7 +114,7 @@ func (a *Agent) sandboxRead(before, after indexedSandbox) {
 			m.owing, a.concerns[m] = true, true
 		}
 		if m.record.Namespace != r.Namespace {
-			m.searchedAt = time.Time{}
+			m.searchedAt, m.absent = time.Time{}, false
 		}
 		a.assign(m, r.Pod)
 		m.record = r
@@ -121,6 +124,18 @@ func (a *Agent) sandboxRead(before, after indexedSandbox) {
 	a.accessChanged = a.accessChanged || after.unreadable != before.unreadable
 	if after.moving {
 		a.hasUnfinishedMove.Store(true) // Nobody knows whether that move will be killed.
+	}
+}
+
+// shareUID gives the UID of their pod to those records of a sandbox that lack it: not every runtime tells plugins the UID, and the agent has it from
+// the runtime.
+func shareUID(records []checkpoint.Record) {
+	for i := range records {
+		for p, r := range records {
+			if pod := &records[i].Pod; i != p && pod.UID == "" && pod.Namespace == r.Pod.Namespace && pod.Name == r.Pod.Name {
+				pod.UID = r.Pod.UID
+			}
+		}
 	}
 }
 
@@ -269,7 +284,7 @@ func withDistinctNames(r checkpoint.Record) checkpoint.Record {
 func (a *Agent) noteAbsent(records []checkpoint.Record, absent map[attachment.Key]bool, instant time.Time) {
 	for _, r := range records {
 		if m := a.members[r.Attachment]; absent[r.Attachment] && m != nil && m.record.Namespace == r.Namespace {
-			m.searchedAt, a.concerns[m] = instant, true
+			m.searchedAt, m.absent, a.concerns[m] = instant, true, true
 			a.accessChanged = true
 			a.place(m)
 		}

@@ -194,4 +194,32 @@ func TestAbsentUntilRecordedAnew(t *testing.T) {
 	if diff := cmp.Diff([]string{"eth1: 3"}, a.bases()); diff != "" {
 		t.Errorf("then these are looked at (-want +got):\n%s", diff)
 	}
+	lost, told := 0, 0 // That is no new loss.
+	a.Observers = []func(Event){func(e Event) {
+		switch e := e.(type) {
+		case Changes:
+			told = len(e)
+		case Connectivity:
+			lost = e.Lost["eth1"]
+		}
+	}}
+	a.reportChanges(false, now)
+	if a.tellConnectivity(); lost != 2 || told != 2 {
+		t.Errorf("of three, with one that was not found, %d are lost, and %d losses are told", lost, told)
+	}
+}
+
+// The runtime has told the agent the UID, and not the plugin.
+func TestThePodOfARecordWithoutItsUID(t *testing.T) {
+	of := func(name, uid string) (r checkpoint.Record) {
+		r.Pod = attachment.Pod{Namespace: "shop", Name: name, UID: uid}
+		return r
+	}
+	records := []checkpoint.Record{of("web", ""), of("web", "u1"), of("db", ""), {}}
+	shareUID(records)
+	for i, want := range []string{"u1", "u1", "", ""} {
+		if uid := records[i].Pod.UID; uid != want {
+			t.Errorf("record %d has the UID %q, not %q", i, uid, want)
+		}
+	}
 }
