@@ -43,8 +43,8 @@ const (
 	patchWorkers = 10
 	// debounce is how long a state lasts before it is written.
 	debounce = 100 * time.Millisecond
-	// firstHold and lastHold bound the time between the patch of a loss and that of its end. It doubles with each loss, and begins anew after a
-	// minute without one.
+	// firstHold and lastHold bound the time between the patch that begins a loss and that of its end. It doubles with each loss, and begins anew
+	// after a minute without one.
 	firstHold, lastHold = 250 * time.Millisecond, 30 * time.Second
 	// firstRetry and lastRetry bound the time between two tries while the API does not answer.
 	firstRetry, lastRetry = 250 * time.Millisecond, 3 * time.Second
@@ -121,9 +121,10 @@ func NewConditions(owners *Owners, log *slog.Logger) *Conditions {
 			AddFunc:    func(o any) { c.queue.Add(identityOf(&o.(*watchedPod).ObjectMeta)) },
 			UpdateFunc: func(_, o any) { c.queue.Add(identityOf(&o.(*watchedPod).ObjectMeta)) },
 			DeleteFunc: func(o any) {
-				if p, ok := o.(*watchedPod); ok {
-					c.ForgetPod(identityOf(&p.ObjectMeta))
+				if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+					o = tombstone.Obj
 				}
+				c.ForgetPod(identityOf(&o.(*watchedPod).ObjectMeta))
 			},
 		})
 	}
@@ -146,6 +147,9 @@ func (c *Conditions) SetPod(pod attachment.Pod, ready bool, reason, message stri
 
 // ForgetPod leaves the condition of a pod as it is.
 func (c *Conditions) ForgetPod(pod attachment.Pod) {
+	if pod.UID == "" {
+		return
+	}
 	c.mu.Lock()
 	delete(c.wanted, pod)
 	delete(c.written, pod)
@@ -226,7 +230,7 @@ func (c *Conditions) update(ctx context.Context, pod attachment.Pod) {
 		changed, err = c.client.PatchCondition(ctx, kind, pod.Namespace, name, uid, next)
 	}
 	if ctx.Err() == nil && (err != nil || differs) {
-		c.answered(pod, kind.Resource, writtenCondition{next, changed.Metadata.ResourceVersion}, err)
+		c.answered(pod, kind.Resource, present, writtenCondition{next, changed.Metadata.ResourceVersion}, err)
 	}
 }
 
@@ -281,8 +285,9 @@ func (c *Conditions) hold(pod attachment.Pod, resource string, wanted condition)
 	return 0
 }
 
-// answered notes what became of a patch. What has failed comes again. If a pod is gone or was changed meanwhile, the watch tells.
-func (c *Conditions) answered(pod attachment.Pod, resource string, written writtenCondition, err error) {
+// answered notes what became of a patch. What has failed comes again. If a pod is gone or was changed meanwhile, the watch tells. present is what
+// the API had before.
+func (c *Conditions) answered(pod attachment.Pod, resource string, present *condition, written writtenCondition, err error) {
 	result, absent := failed, errors.Is(err, objects.ErrNotFound) || errors.Is(err, objects.ErrConflict)
 	switch {
 	case err == nil:
@@ -293,7 +298,8 @@ func (c *Conditions) answered(pod attachment.Pod, resource string, written writt
 		result = refused
 	}
 	c.mu.Lock()
-	if c.counts[result]++; result == sent {
+	_, wanted := c.wanted[pod]
+	if c.counts[result]++; result == sent && wanted {
 		c.written[pod] = written
 	}
 	c.mu.Unlock()
@@ -308,7 +314,7 @@ func (c *Conditions) answered(pod attachment.Pod, resource string, written writt
 	case sent:
 		c.refusals[resource].answered(nil)
 		c.appeals.DeleteEntry(resource)
-		if written.isLoss() {
+		if begins := present == nil || present.Status != written.Status; wanted && begins && written.isLoss() {
 			c.holds.Next(pod.UID, time.Now())
 		}
 		return

@@ -193,6 +193,29 @@ func TestConditionsOfAPodThatComesAndGoes(t *testing.T) {
 	}
 }
 
+// A loss of many devices, which go and come one after the other, is one loss.
+func TestConditionsOfALossThatChanges(t *testing.T) {
+	c, _, _ := newConditions(t)
+	for i := range 6 {
+		c.SetPod(podOf("gated"), false, "InterfaceLost", fmt.Sprint("lan", i))
+		await(t, "a patch", func() bool { return c.Counts()[sent] == uint64(i+1) })
+	}
+	if hold := c.holds.Get("uid-of-gated"); hold != firstHold {
+		t.Errorf("its end waits for %s", hold)
+	}
+}
+
+// The API can answer after the pod has ended.
+func TestConditionsOfAPodThatHasEnded(t *testing.T) {
+	c, _, _ := newConditions(t)
+	c.answered(podOf("ended"), "pods", nil, writtenCondition{condition: condition{Type: NetworkReady, Status: "False"}}, nil)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if hold := c.holds.Get("uid-of-ended"); len(c.written) > 0 || hold > 0 {
+		t.Errorf("kept: %v, %s", c.written, hold)
+	}
+}
+
 // Many patches that fail at once are one failure.
 func TestLengthen(t *testing.T) {
 	b := flowcontrol.NewBackOff(time.Minute, time.Hour)
