@@ -12,6 +12,7 @@ import (
 
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel/internal/rtnl"
+	"github.com/relink-cni/relink/pkg/wait"
 )
 
 // Change says that something about a device has changed. It does not have the new state: the caller looks at the
@@ -175,10 +176,7 @@ func (w *Watch) listen() {
 		pending := w.overrun || len(w.dirty) > 0
 		w.mu.Unlock()
 		if pending {
-			select {
-			case w.changed <- struct{}{}:
-			default: // Nobody has taken the last one yet.
-			}
+			wait.Wake(w.changed)
 		}
 		time.Sleep(restInterval)
 	}
@@ -295,8 +293,13 @@ func (w *SandboxWatch) Add(namespace attachment.Namespace) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s, heard := w.sources[number]; heard && s.namespace == namespace {
+	s, heard := w.sources[number]
+	if heard && s.namespace == namespace {
 		return nil
+	}
+	if heard && s.namespace.Same(namespace) != nil { // That one has ended, and its message is not read yet.
+		w.mark(s, 0).NamespaceGone = true
+		wait.Wake(w.changed)
 	}
 	w.sources[number] = &watchedNamespace{namespace: namespace, withEvents: true}
 	return nil

@@ -261,6 +261,26 @@ func TestASandboxWatchKeepsNoNamespaceAlive(t *testing.T) {
 }
 
 // A pod makes more devices than a watch tells apart. None is lost: index 0 stands for the rest.
+// The kernel gives the number of an ended namespace to the next one at once, and the watch may not have read of the end.
+func TestASandboxWatchTellsTheEndOfWhatHadTheNumber(t *testing.T) {
+	w := newFixture(t)
+	watch := must(w.host.WatchSandboxes())(t)
+	defer watch.Close()
+	n := must(Open(fresh.Sandbox(t)))(t)
+	defer n.Close()
+	ended := attachment.Namespace{Path: "/run/netns/ended", Device: 1, Inode: 1}
+	watch.mu.Lock()
+	watch.sources[must(w.host.ensureNSID(n))(t)] = &watchedNamespace{namespace: ended}
+	watch.mu.Unlock()
+	if err := watch.Add(n.Identity()); err != nil {
+		t.Fatal(err)
+	}
+	<-watch.Changed()
+	if got := watch.Take().List; len(got) != 1 || got[0].Namespace != ended || !got[0].NamespaceGone {
+		t.Errorf("told: %+v", got)
+	}
+}
+
 func TestAWatchHasBoundedMemory(t *testing.T) {
 	w := newFixture(t)
 	watch := must(w.sandbox.Watch())(t)

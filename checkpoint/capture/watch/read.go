@@ -92,6 +92,7 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 			s.pace.end(began, time.Now())
 		}
 	case kernel.IsMissing(err):
+		s.watched = false // Another one can have its inode.
 		s.setSuspect()
 		s.pace.failed(began, time.Now(), longestRetry)
 		if r.forgetMissing(ctx, s) {

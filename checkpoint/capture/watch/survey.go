@@ -69,8 +69,8 @@ type unrecordedState struct {
 	underWay, failing bool
 	// restlessSince is since when it has not been quiet, as far as it is not. lookedAt is when it was last looked at.
 	restlessSince, lookedAt time.Time
-	// emptyTold says that OnEmpty was called.
-	emptyTold bool
+	// emptyTold says that OnEmpty was called, lacking that it was not, because the sandbox lacks an interface that a cache names.
+	emptyTold, lacking bool
 	// missingSince is since when nothing leads to the sandbox, zero if something does.
 	missingSince time.Time
 }
@@ -179,7 +179,7 @@ func (r *Refresher) beginRound() {
 		_ = r.survey.watcher.Add(netnsDir) // Somebody can have mounted another directory there.
 	}
 	for _, s := range r.sandboxes {
-		unsaid := r.OnEmpty != nil && len(s.attachments) == 0 && !s.emptyTold // Its ADD can have taken long.
+		unsaid := r.OnEmpty != nil && len(s.attachments) == 0 && !s.emptyTold && !s.lacking // Its ADD can have taken long.
 		if unsaid || s.isRefused() || s.lost || len(r.unrecorded[s]) > 0 || !s.missingSince.IsZero() {
 			r.mark(s)
 			wait.Wake(r.survey.questions)
@@ -240,6 +240,9 @@ func (r *Refresher) record(ctx context.Context, s *sandbox) error {
 	if r.Identities.Cache == nil {
 		return nil
 	}
+	if err := r.loadDevices(); err != nil { // The last reading can have heard of others.
+		return err
+	}
 	if s.seen == nil {
 		s.seen = map[int]time.Time{}
 	}
@@ -260,7 +263,8 @@ func (r *Refresher) record(ctx context.Context, s *sandbox) error {
 		r.addRecord(record) // To write it was a reading: another one follows only if more changes.
 	}
 	r.setUnrecorded(s, report.Unrecorded)
-	s.underWay, s.failing = report.UnderWay || report.Lacking && time.Since(s.watchedAt) < capture.UnknownRest, false
+	s.lacking, s.failing = report.Lacking, false
+	s.underWay = report.UnderWay || s.lacking && time.Since(s.watchedAt) < capture.UnknownRest
 	for _, u := range report.Unrecorded {
 		if u.Obstacle == capture.ObstacleFailed {
 			s.failing = true

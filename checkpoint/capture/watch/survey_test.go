@@ -47,12 +47,24 @@ func TestWhatARoundLooksAtAgain(t *testing.T) {
 	}
 }
 
+// keepResult writes the result of the ADD of net1 as libcni does.
+func keepResult(t *testing.T, dir, netns string) {
+	t.Helper()
+	b, err := json.Marshal(map[string]any{
+		"kind": "cniCacheV1", "containerId": "c0", "ifName": "net1", "networkName": "lan", "netns": netns, "config": []byte("{}"), "result": map[string]any{"cniVersion": "1.0.0"},
+	})
+	if err = errors.Join(err, os.Mkdir(filepath.Join(dir, "results"), 0o700), os.WriteFile(filepath.Join(dir, "results", "lan-c0-net1"), b, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A restore can end while the ADD of the pod's next interface is under way: what nobody saw before is not recorded as if it had rested.
 func TestTheEndOfARestoreRecordsNothingUnderWay(t *testing.T) {
 	n := newNode(t, 1)
 	p := n.pods[0]
 	r, s := n.newWithSandbox(t)
-	r.Identities.Cache = &cnicache.Cache{Dir: t.TempDir()}
+	dir := t.TempDir()
+	r.Identities.Cache = &cnicache.Cache{Dir: dir}
 	testnet.Run(t, "", "ip link add wan0 group 7 up type veth peer name wan1 && ip link add link wan0 name net1 netns "+p.path+" type macvlan")
 	testnet.Run(t, p.path, "ip link set net1 up && ip addr add 10.8.0.2/24 dev net1")
 	for name, ids := range map[string]capture.Identities{"nobody was asked": {}, "nobody knows": r.Identities.Read(t.Context())} {
@@ -63,6 +75,15 @@ func TestTheEndOfARestoreRecordsNothingUnderWay(t *testing.T) {
 			t.Errorf("%s: net1 is recorded (%v), under way: %t", name, err, s.underWay)
 		}
 		clear(s.seen)
+	}
+	keepResult(t, dir, p.path)
+	r.survey.identities = r.Identities.Read(t.Context())
+	r.devices = nil // A reading ends so when something about the host's devices changes.
+	if err := r.record(t.Context(), s); err != nil || s.failing {
+		t.Errorf("failing: %t, %v", s.failing, err)
+	}
+	if _, err := n.store.Load(p.id, "net1"); err != nil {
+		t.Errorf("when its ADD is over: %v", err)
 	}
 }
 
@@ -93,14 +114,7 @@ func TestASandboxThatLacksAnInterfaceForLongIsNotUnderWay(t *testing.T) {
 	netns, dir := testnet.Sandbox(t), t.TempDir()
 	r.Identities.Cache = &cnicache.Cache{Dir: dir}
 	r.OnEmpty = func(attachment.Pod) { t.Error("it is called empty") }
-	kept, err := json.Marshal(map[string]any{
-		"kind": "cniCacheV1", "containerId": "c1", "ifName": "net1", "networkName": "lan", "netns": netns, "config": []byte("{}"),
-		"cniArgs": [][2]string{{"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", "web"}}, "result": map[string]any{"cniVersion": "1.0.0"},
-	})
-	err = errors.Join(err, os.Mkdir(filepath.Join(dir, "results"), 0o700), os.WriteFile(filepath.Join(dir, "results", "lan-c1-net1"), kept, 0o600))
-	if err != nil {
-		t.Fatal(err)
-	}
+	keepResult(t, dir, netns)
 	r.survey.identities = r.Identities.Read(t.Context())
 	namespace, err := kernel.Open(netns)
 	if err != nil {
