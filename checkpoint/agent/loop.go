@@ -296,7 +296,6 @@ func (a *Agent) finishRestore(e restoreEnd) {
 		if m == nil {
 			continue
 		}
-		m.absent = m.absent && absent[o.Attachment]
 		if m.stack != nil && o.IsAsRecorded() {
 			m.stack.away = nil
 		}

@@ -204,6 +204,7 @@ func (a *Agent) judge(stacks ...*stack) {
 		if lost && s.loss == nil {
 			for m := range s.members { // A device that was in another namespace can have its index again.
 				a.refresher.CheckpointsChanged(m.record.Attachment.ContainerID, a.recordsBeside(m.record))
+				a.setAbsent(m, false)
 			}
 		}
 		before := s.cutOff
@@ -283,11 +284,21 @@ func withDistinctNames(r checkpoint.Record) checkpoint.Record {
 // other namespaces.
 func (a *Agent) noteAbsent(records []checkpoint.Record, absent map[attachment.Key]bool, instant time.Time) {
 	for _, r := range records {
-		if m := a.members[r.Attachment]; absent[r.Attachment] && m != nil && m.record.Namespace == r.Namespace {
-			m.searchedAt, m.absent, a.concerns[m] = instant, true, true
+		m := a.members[r.Attachment]
+		if m == nil || m.record.Namespace != r.Namespace {
+			continue
+		}
+		if a.setAbsent(m, absent[r.Attachment]); m.absent {
+			m.searchedAt, a.concerns[m] = instant, true
 			a.accessChanged = true
 			a.place(m)
 		}
+	}
+}
+
+func (a *Agent) setAbsent(m *member, absent bool) {
+	if m.absent != absent {
+		m.absent, a.changedPods[m.record.Pod] = absent, true
 	}
 }
 
@@ -297,6 +308,7 @@ func (a *Agent) expireAbsent(instant time.Time) {
 		if !m.searchedAt.IsZero() && instant.Sub(m.searchedAt) >= absentInterval {
 			m.searchedAt, a.accessChanged, a.stale = time.Time{}, true, true
 			a.place(m)
+			a.setAbsent(m, m.isLost()) // A restore searches only for what is lost.
 		}
 	}
 }

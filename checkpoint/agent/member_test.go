@@ -207,6 +207,17 @@ func TestAbsentUntilRecordedAnew(t *testing.T) {
 	if a.tellConnectivity(); lost != 2 || told != 2 {
 		t.Errorf("of three, with one that was not found, %d are lost, and %d losses are told", lost, told)
 	}
+	a.noteAbsent([]checkpoint.Record{gone}, nil, now)
+	if a.tellConnectivity(); lost != 3 {
+		t.Errorf("%d are lost after the search has found the third", lost)
+	}
+	a.noteAbsent([]checkpoint.Record{gone}, map[attachment.Key]bool{gone.Attachment: true}, now)
+	a.read("c2")
+	a.read("c3")
+	a.devices = netstate.Devices{live(nic("eth1", 2, 1))}
+	if a.expireAbsent(now.Add(absentInterval)); a.members[gone.Attachment].absent {
+		t.Error("no restore searches for what is on devices that are whole")
+	}
 }
 
 // The runtime has told the agent the UID, and not the plugin.
