@@ -51,10 +51,10 @@ func showUnrecorded(unrecorded []control.Unrecorded, p page) {
 	type group struct{ base, obstacle string }
 	counts := map[group]int{}
 	for _, o := range capture.Obstacles {
-		counts[group{"", string(o)}] = 0
+		counts[group{inPods, string(o)}] = 0
 	}
 	for _, u := range unrecorded {
-		counts[group{u.Base, u.Obstacle}]++
+		counts[group{cmp.Or(u.Base, inPods), u.Obstacle}]++
 	}
 	for g, count := range counts {
 		gauge(p.with("base", g.base).with("reason", g.obstacle), "relink_unrecorded_interfaces", "Interfaces of pods on devices of the node that have no checkpoint, by base and reason: nothing restores them.", count)
