@@ -270,6 +270,23 @@ func TestWithdraw(t *testing.T) {
 	}
 }
 
+// What an earlier process of the node has asked for, the next one withdraws, also if an ADD waits when it reads that.
+func TestWhatAnEarlierProcessAskedForIsWithdrawn(t *testing.T) {
+	s := newTestNode(t)
+	s.putBlock(1, "AAAA node2")
+	b, err := s.Block(t.Context(), "lan-1")
+	s.noError(err)
+	s.noError(s.request(t.Context(), b, pool.Want{Party: s.party(), Count: 1}, attachment.Owner{}))
+	clear(s.asks)
+	s.addWaiting("lan", 1)
+	s.noError(s.reconcileBlock(t.Context(), "lan", 1))
+	s.addWaiting("lan", -1)
+	g, err := s.state(t.Context())
+	s.noError(err)
+	s.noError(s.withdraw(t.Context(), g))
+	wantEqual(t, "the block", s.blockText(1), "AAAA node2")
+}
+
 // If the API does not answer in the middle, or somebody changes the block, the next look goes on. The address would come, and nobody would know
 // here whose it is.
 func TestWithdrawGoesOn(t *testing.T) {

@@ -233,6 +233,10 @@ func (sc *storeController) noteOutcome(ctx context.Context, b pool.Block, before
 	if o.Grant.Granted() > before.Granted() {
 		sc.notifyWaiting()
 	}
+	unowned := askKey{block: name}
+	if _, asked := sc.asks[unowned]; !asked && slices.ContainsFunc(o.Block.Status.Want, func(w pool.Want) bool { return w.SameParty(me) && !w.Address.IsValid() }) {
+		sc.asks[unowned] = ask{} // An earlier process of this node has asked. Nobody else withdraws it.
+	}
 	delete(sc.unmet, name)
 	for _, w := range o.Unmet {
 		sc.unmet[name] = append(sc.unmet[name], demand{w, wantKeyOf(b, w)})
