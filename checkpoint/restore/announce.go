@@ -143,9 +143,18 @@ func (r *Restorer) announce(s *attachmentState) (err error) {
 	return err
 }
 
-// announceOwed announces an attachment that has carrier by now, and notes that in its record.
+// announceOwed announces an attachment that has carrier by now, and notes that in its record. What was detached or moved since it was restored is not
+// announced, and neither is an address that has gone: they can be elsewhere by now.
 func (a *announcements) announceOwed(s *attachmentState) error {
-	err := a.node.announce(s)
+	record, err := a.node.store.Load(s.outcome.Attachment.ContainerID, s.outcome.Attachment.IfName)
+	switch {
+	case errors.Is(err, checkpoint.ErrNoCheckpoint), err == nil && s.isElsewhere(record):
+		s.outcome.AnnouncementOwed = false
+		return nil
+	case err == nil:
+		s.outcome.Interface.Link.MAC, s.outcome.Interface.Addresses = record.Interface.Link.MAC, record.Interface.Addresses
+	}
+	err = a.node.announce(s)
 	if err == nil {
 		err = saveOwed(a.node.store, s.outcome.Attachment, false)
 	}
@@ -156,6 +165,13 @@ func (a *announcements) announceOwed(s *attachmentState) error {
 		s.outcome.AnnouncementOwed, s.owedInRecordOnly = true, true // Announcing twice does no harm.
 	}
 	return nil // The next restore announces it again.
+}
+
+// isElsewhere says that the record is of another sandbox or parent. A record can have the old index of the same parent.
+func (s *attachmentState) isElsewhere(record checkpoint.Record) bool {
+	recorded, restored := checkpoint.HostParents(record.Interface), checkpoint.HostParents(s.outcome.Interface)
+	return record.Namespace.Same(s.namespace) != nil ||
+		len(recorded) > 0 && len(restored) > 0 && recorded[0].IfIndex != s.parentIndex && recorded[0].Name != restored[0].Name
 }
 
 // announceOnNIC announces the addresses of a NIC in the sandbox. Nothing is owed for one

@@ -158,6 +158,52 @@ func TestMissingCarrierIsSaidEachTime(t *testing.T) {
 	}
 }
 
+// What was detached, or has lost its address, before there was carrier is not announced: another pod can have the address.
+func TestWhatWentMeanwhileIsNotAnnounced(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(l *lan, r checkpoint.Record) error
+		// knows is the address that the neighbour hears of, empty for none.
+		knows string
+	}{
+		"it is detached": {func(l *lan, r checkpoint.Record) error { return l.store.Forget("c1", "eth0") }, ""},
+		"it is moved": {func(l *lan, r checkpoint.Record) error {
+			r.Interface.Parents[0].Name, r.Interface.Parents[0].IfIndex = "wan0", 1
+			return l.store.Save(r)
+		}, ""},
+		"another sandbox has its ID": {func(l *lan, r checkpoint.Record) error {
+			r.Namespace.Inode++
+			return l.store.Save(r)
+		}, ""},
+		"it has another address": {func(l *lan, r checkpoint.Record) error {
+			r.Interface.Addresses[0].Prefix = netip.MustParsePrefix("10.9.0.3/24")
+			return l.store.Save(r)
+		}, "10.9.0.3"},
+		"nothing": {func(l *lan, r checkpoint.Record) error { return nil }, "10.9.0.2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLAN(t)
+			l.deleteParent(t)
+			restorer := must(NewRestorer(l.store))(t)
+			defer restorer.Close()
+			result := must(restorer.Run(t.Context(), Options{Store: l.store}))(t)
+			if err := test.change(l, must(l.store.Load("c1", "eth0"))(t)); err != nil {
+				t.Fatal(err)
+			}
+			l.connect(t)
+			for end := time.Now().Add(10 * time.Second); must(result.AnnounceConnected())(t) > 0; time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("it is owed for ever")
+				}
+			}
+			l.neighbourKnows(t)
+			known := fresh.IP(t, l.wire, "neigh show dev lan1 nud reachable nud stale nud delay nud probe")
+			if (strings.Contains(known, "10.9.0.")) != (test.knows != "") || !strings.Contains(known, test.knows) {
+				t.Errorf("the neighbour knows %q", known)
+			}
+		})
+	}
+}
+
 // The restore stops waiting when carrier comes.
 func TestRestoreWaitsForCarrier(t *testing.T) {
 	l := newLAN(t)
@@ -351,12 +397,18 @@ func TestInterruptedRestoreForgetsNothing(t *testing.T) {
 // does not say that the neighbours do not know.
 func TestTheNoteOfAnAnnouncementIsNotWaitedFor(t *testing.T) {
 	store := checkpoint.OpenStore(t.TempDir())
+	record := checkpoint.Record{
+		Attachment: attachment.Key{Network: "lan", ContainerID: "c1", IfName: "net1"}, Namespace: attachment.Namespace{Path: "/run/netns/gone", BootID: "b", Inode: 1},
+		Interface: netstate.Interface{Link: netstate.Link{Name: "net1", Kind: netstate.KindNIC, MAC: "02:00:00:00:00:01", MTU: 1500, NIC: &netstate.NIC{BusAddress: "b"}}}, AnnouncementOwed: true,
+	}
+	save(t, store, record)
 	defer must(store.Lock(t.Context(), "c1"))(t)()
 	host := must(kernel.OpenHost())(t)
 	defer host.Close()
-	s := &attachmentState{outcome: Outcome{Outcome: change.Outcome{Attachment: attachment.Key{ContainerID: "c1", IfName: "net1"}, State: Restored}, AnnouncementOwed: true}, sandbox: &sandboxRestore{chains: 2}}
+	s := newState(&record)
+	s.sandbox = &sandboxRestore{chains: 2}
 	o := &s.outcome
-	o.Interface.Link.Kind = netstate.KindNIC // Nothing is announced for one that is gone.
+	o.State, o.AnnouncementOwed = Restored, true // Nothing is announced for one that is gone.
 	r := &Restorer{store: store, host: host}
 	c := newTestChain(r, Options{Wait: time.Minute, Waiting: func(reasons []string) { t.Errorf("it waits for %q", reasons) }}, s)
 	c.awaitCarrier(t.Context())
