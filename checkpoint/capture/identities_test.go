@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/change"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cnicache"
@@ -229,6 +230,28 @@ func TestObstacle(t *testing.T) {
 		f := FirstRecording{Namespace: attachment.Namespace{Device: 4, Inode: 1}, Identities: test.ids, Seen: map[int]time.Time{2: test.since}, DryRun: test.dryRun}
 		if got, reason := f.obstacle(test.action); got != test.want || reason != test.because {
 			t.Errorf("%s: %q, %q", name, got, reason)
+		}
+	}
+}
+
+// Another NIC under the name of one that was detached is another attachment. What is not known of a NIC proves nothing.
+func TestAnotherNICUnderTheName(t *testing.T) {
+	of := func(index int, mac string) netstate.Interface {
+		return netstate.Interface{Link: netstate.Link{Kind: netstate.KindNIC, Name: "net1", Index: index, NIC: &netstate.NIC{PermanentMAC: mac}}}
+	}
+	for name, test := range map[string]struct {
+		writer string
+		live   netstate.Interface
+		want   bool
+	}{
+		"another one":           {AgentWriter, of(5, "02:00:00:00:00:02"), true},
+		"the same, moved back":  {AgentWriter, of(5, "02:00:00:00:00:01"), false},
+		"one that tells no MAC": {AgentWriter, of(5, ""), false},
+		"one of relink's own":   {"relink-checkpoint", of(5, "02:00:00:00:00:02"), false},
+	} {
+		record := checkpoint.Record{Writer: test.writer, Interface: of(4, "02:00:00:00:00:01")}
+		if got := new(renewalRun).isReplaced(record, test.live); got != test.want {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }

@@ -348,8 +348,10 @@ func (r *Refresher) forgetDetached(ctx context.Context, s *sandbox, ids capture.
 	if r.loadDevices() != nil {
 		return false
 	}
+	lost := slices.ContainsFunc(slices.Collect(maps.Values(s.attachments)), func(entry *attached) bool {
+		return entry.parent == onNothing || entry.parent != onSibling && !r.present[entry.parent]
+	})
 	for key, entry := range s.attachments {
-		lost := entry.parent == onNothing || entry.parent != onSibling && !r.present[entry.parent]
 		if !entry.foreign || entry.refused.IsZero() && !lost {
 			continue
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/kernel"
+	"github.com/relink-cni/relink/pkg/netstate"
 	testnet "github.com/relink-cni/relink/test/fresh"
 )
 
@@ -47,13 +48,13 @@ func TestWhatARoundLooksAtAgain(t *testing.T) {
 	}
 }
 
-// keepResult writes the result of the ADD of net1 as libcni does.
-func keepResult(t *testing.T, dir, netns string) {
+// keepResult writes the result of an ADD below dir as libcni does.
+func keepResult(t *testing.T, dir, ifName, netns string) {
 	t.Helper()
 	b, err := json.Marshal(map[string]any{
-		"kind": "cniCacheV1", "containerId": "c0", "ifName": "net1", "networkName": "lan", "netns": netns, "config": []byte("{}"), "result": map[string]any{"cniVersion": "1.0.0"},
+		"kind": "cniCacheV1", "containerId": "c0", "ifName": ifName, "networkName": "lan", "netns": netns, "config": []byte("{}"), "result": map[string]any{"cniVersion": "1.0.0"},
 	})
-	if err = errors.Join(err, os.Mkdir(filepath.Join(dir, "results"), 0o700), os.WriteFile(filepath.Join(dir, "results", "lan-c0-net1"), b, 0o600)); err != nil {
+	if err = errors.Join(err, os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "lan-c0-"+ifName), b, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -76,7 +77,7 @@ func TestTheEndOfARestoreRecordsNothingUnderWay(t *testing.T) {
 		}
 		clear(s.seen)
 	}
-	keepResult(t, dir, p.path)
+	keepResult(t, filepath.Join(dir, "results"), "net1", p.path)
 	r.survey.identities = r.Identities.Read(t.Context())
 	r.devices = nil // A reading ends so when something about the host's devices changes.
 	if err := r.record(t.Context(), s); err != nil || s.failing {
@@ -114,7 +115,7 @@ func TestASandboxThatLacksAnInterfaceForLongIsNotUnderWay(t *testing.T) {
 	netns, dir := testnet.Sandbox(t), t.TempDir()
 	r.Identities.Cache = &cnicache.Cache{Dir: dir}
 	r.OnEmpty = func(attachment.Pod) { t.Error("it is called empty") }
-	keepResult(t, dir, netns)
+	keepResult(t, filepath.Join(dir, "results"), "net1", netns)
 	r.survey.identities = r.Identities.Read(t.Context())
 	namespace, err := kernel.Open(netns)
 	if err != nil {
@@ -140,4 +141,39 @@ func TestIsDetached(t *testing.T) {
 	if s := (&sandbox{attachments: map[attachment.Key]*attached{own: {}, foreign: {foreign: true}}}); r.isDetached(s) {
 		t.Error("what no cache has named is detached")
 	}
+}
+
+// An interface on another one of its pod goes with the NIC below both. What Multus detaches meanwhile is forgotten.
+func TestWhatIsDetachedDuringALossIsForgotten(t *testing.T) {
+	n := newNode(t, 1)
+	p := n.pods[0]
+	r, s := n.newWithSandbox(t)
+	r.OnForgotten = func([]attachment.Key, string) {}
+	own := n.record(t, p)
+	stacked := own
+	stacked.Writer, stacked.Attachment.IfName, stacked.CNI.Result = capture.AgentWriter, "net3", []byte(`{"cniVersion": "1.0.0"}`)
+	stacked.Interface.Link.Name, stacked.Interface.Link.Index, stacked.Interface.ParentsInSandbox = "net3", 999, true
+	stacked.Interface.Parents = []netstate.Device{{Kind: netstate.KindMacvlan, Name: "eth0", MTU: 1500}}
+	if err := n.store.Save(stacked); err != nil {
+		t.Fatal(err)
+	}
+	r.setRecords(p.id, []checkpoint.Record{own, stacked})
+	dir := t.TempDir()
+	keepResult(t, filepath.Join(dir, "multus", "results"), "eth0", p.path)
+	ids := capture.IdentitySources{Cache: &cnicache.Cache{Dir: dir}}.Read(t.Context())
+	forgotten := func() bool {
+		r.devices = nil
+		r.forgetDetached(t.Context(), s, ids)
+		_, err := n.store.Load(p.id, "net3")
+		return errors.Is(err, checkpoint.ErrNoCheckpoint)
+	}
+	if forgotten() {
+		t.Error("it is forgotten while nothing is lost")
+	}
+	n.deleteParent(t)
+	defer n.build(t)
+	if !forgotten() {
+		t.Error("it is not forgotten")
+	}
+	n.record(t, p)
 }
