@@ -148,7 +148,7 @@ crds:  ## the kinds of shared pools for the API, from pkg/pool
 	$(CRDS) >deploy/kubernetes/pools/crds.yaml
 
 # The most that hack/count may count. A commit that raises a bound says why.
-COUNTS := -tokens 427500 -odd 0.1
+COUNTS := -tokens 428000 -odd 0.1
 
 # These open a namespace by a path that somebody gives now, not by a recorded one.
 GIVEN_PATHS := checkpoint/attach/plugin.go checkpoint/attach/del.go checkpoint/capture/import.go

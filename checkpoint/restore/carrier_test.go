@@ -165,7 +165,7 @@ func TestWhatWentMeanwhileIsNotAnnounced(t *testing.T) {
 		// knows is the address that the neighbour hears of, empty for none.
 		knows string
 	}{
-		"it is detached": {func(l *lan, r checkpoint.Record) error { return l.store.Forget("c1", "eth0") }, ""},
+		"it is detached": {func(l *lan, _ checkpoint.Record) error { return l.store.Forget("c1", "eth0") }, ""},
 		"it is moved": {func(l *lan, r checkpoint.Record) error {
 			r.Interface.Parents[0].Name, r.Interface.Parents[0].IfIndex = "wan0", 1
 			return l.store.Save(r)
@@ -178,7 +178,7 @@ func TestWhatWentMeanwhileIsNotAnnounced(t *testing.T) {
 			r.Interface.Addresses[0].Prefix = netip.MustParsePrefix("10.9.0.3/24")
 			return l.store.Save(r)
 		}, "10.9.0.3"},
-		"nothing": {func(l *lan, r checkpoint.Record) error { return nil }, "10.9.0.2"},
+		"nothing": {func(*lan, checkpoint.Record) error { return nil }, "10.9.0.2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLAN(t)
