@@ -52,8 +52,7 @@ func (sc *storeController) expired(ctx context.Context, b pool.Block) func(pool.
 			sc.seenSince[k] = sc.clock()
 		}
 		if _, known := dead[w.Node]; !known && w.Node != sc.Node {
-			n, err := sc.API.Node(ctx, w.Node)
-			dead[w.Node] = n.OutOfService || errors.Is(err, pool.ErrNotFound)
+			dead[w.Node] = sc.isDead(ctx, w.Node)
 		}
 	}
 	outdated := func(k wantKey) bool { return k.block == b.Metadata.Name && !current[k] }
@@ -65,20 +64,27 @@ func (sc *storeController) expired(ctx context.Context, b pool.Block) func(pool.
 	}
 }
 
+// isDead says that the node is declared dead, or deleted.
+func (sc *storeController) isDead(ctx context.Context, node string) bool {
+	n, err := sc.API.Node(ctx, node)
+	return n.OutOfService || errors.Is(err, pool.ErrNotFound)
+}
+
 // demand is what another party asks for on a block, and this store cannot spare there.
 type demand struct {
 	pool.Want
 	key wantKey
 }
 
-// elsewhere returns what others ask for on other blocks of the pool than this one, with the count that they still need.
-func (sc *storeController) elsewhere(poolName, block string) (demands []demand) {
+// elsewhere returns what others ask for on other blocks of the pool than this one, with the count that they still need. A node can have died since its
+// block was read.
+func (sc *storeController) elsewhere(ctx context.Context, poolName, block string) (demands []demand) {
 	for _, name := range slices.Sorted(maps.Keys(sc.unmet)) {
 		if p, _, _ := pool.ParseBlockName(name); p != poolName || name == block {
 			continue
 		}
 		for _, d := range sc.unmet[name] {
-			if d.Count -= sc.passed[d.key]; d.Count > 0 {
+			if d.Count -= sc.passed[d.key]; d.Count > 0 && !sc.isDead(ctx, d.Node) {
 				demands = append(demands, d)
 			}
 		}
@@ -94,7 +100,7 @@ func (sc *storeController) passOn(ctx context.Context, name string) error {
 	}
 	p := s.poolState(name)
 	return sc.eachGrant(p, func(g pool.Grant) error {
-		if p.Free(g, pool.GrantedChars) == 0 || len(sc.elsewhere(name, g.Name())) == 0 {
+		if p.Free(g, pool.GrantedChars) == 0 || len(sc.elsewhere(ctx, name, g.Name())) == 0 {
 			return nil
 		}
 		return sc.reconcileOne(ctx, name, g.Index, 0)

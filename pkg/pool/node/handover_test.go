@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,6 +87,30 @@ func TestPassOn(t *testing.T) {
 	wantEqual(t, "the block of which it has nothing free", s.blockText(0), "AA.. me, node2 wants 1")
 	wantEqual(t, "the block with free addresses", s.blockText(2), "AAB. me node2")
 	wantEqual(t, "the store", s.grants(), "++.. ++..")
+}
+
+// A node that has died since its request was read gets nothing of another block either.
+func TestPassOnToADeadNode(t *testing.T) {
+	for name, dead := range map[string]bool{"it lives": false, "it is dead": true} {
+		s := newTestNode(t)
+		s.putBlock(0, "AAAA me")
+		s.putBlock(2, "AAAA me")
+		s.adoptBlocks(0, 2)
+		for range 8 {
+			s.add("")
+		}
+		s.EditBlock("lan-0", func(b *pool.Block) { *b = b.Request(pool.Want{Party: partyOf("node2"), Count: 1}) })
+		s.noError(s.reconcileBlock(t.Context(), "lan", 0))
+		s.RemoveNode("node2")
+		s.AddNode(pool.Node{Name: "node2", OutOfService: dead})
+		for i := range 8 {
+			s.del(attachment.Key{Network: "pods", ContainerID: fmt.Sprint("c", i+1), IfName: "eth0"})
+		}
+		s.noError(s.passOn(t.Context(), "lan"))
+		if got := strings.Contains(s.blockText(2), "node2"); got == dead {
+			t.Errorf("%s: %s, %s", name, s.blockText(0), s.blockText(2))
+		}
+	}
 }
 
 // An owner's address goes to the owner's next pod, if no pod has it here and nobody else is its owner.

@@ -145,7 +145,7 @@ func (sc *storeController) reconcileOne(ctx context.Context, name string, index 
 // pool.ErrConflict or pool.ErrNotFound if the block must be read again.
 func (sc *storeController) reconcile(ctx context.Context, b pool.Block, surplus int) (pool.Block, error) {
 	for range maxTries {
-		elsewhere := sc.elsewhere(b.Spec.Pool, b.Metadata.Name)
+		elsewhere := sc.elsewhere(ctx, b.Spec.Pool, b.Metadata.Name)
 		o, err := sc.reconcileStore(ctx, b, elsewhere, surplus)
 		switch {
 		case err != nil:
