@@ -121,10 +121,9 @@ func NewConditions(owners *Owners, log *slog.Logger) *Conditions {
 			AddFunc:    func(o any) { c.queue.Add(identityOf(&o.(*watchedPod).ObjectMeta)) },
 			UpdateFunc: func(_, o any) { c.queue.Add(identityOf(&o.(*watchedPod).ObjectMeta)) },
 			DeleteFunc: func(o any) {
-				if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-					o = tombstone.Obj
+				if p := cachedOf[gate](o); p != nil {
+					c.ForgetPod(identityOf(&p.ObjectMeta))
 				}
-				c.ForgetPod(identityOf(&o.(*watchedPod).ObjectMeta))
 			},
 		})
 	}
@@ -147,7 +146,7 @@ func (c *Conditions) SetPod(pod attachment.Pod, ready bool, reason, message stri
 
 // ForgetPod leaves the condition of a pod as it is.
 func (c *Conditions) ForgetPod(pod attachment.Pod) {
-	if pod.UID == "" {
+	if pod.UID == "" { // It has no condition, and its UID is that of the node in holds.
 		return
 	}
 	c.mu.Lock()

@@ -87,14 +87,20 @@ func (i Informer[T]) Indexed(key string) (values []T) {
 	return values
 }
 
+// cachedOf returns the object of an event, nil if the informer does not have it any more.
+func cachedOf[T any](o any) *cached[T] {
+	if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = tombstone.Obj
+	}
+	object, _ := o.(*cached[T])
+	return object
+}
+
 // Handle calls the function for each object that is new, has changed or is gone, one at a time: before is nil for a new
 // one, after for one that is gone.
 func (i Informer[T]) Handle(changed func(before, after *T)) {
 	value := func(o any) *T {
-		if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-			o = tombstone.Obj
-		}
-		if object, ok := o.(*cached[T]); ok {
+		if object := cachedOf[T](o); object != nil {
 			return &object.value
 		}
 		return nil
