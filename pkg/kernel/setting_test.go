@@ -18,6 +18,7 @@ import (
 func TestSettingsAreToldWithTheLink(t *testing.T) {
 	w := newFixture(t)
 	w.build(t, everything(), true)
+	total := 0
 	for prefix, names := range devconf {
 		for _, name := range names {
 			key := prefix + name
@@ -38,7 +39,11 @@ func TestSettingsAreToldWithTheLink(t *testing.T) {
 			if compared < 2 && !isReadOnly(key) {
 				t.Errorf("%s takes no value", key)
 			}
+			total += compared
 		}
+	}
+	if total < 300 {
+		t.Errorf("only %d values were compared", total)
 	}
 	if _, ok := must(w.sandbox.link("eth0"))(t).setting("ipv6/stable_secret"); ok {
 		t.Error("a secret is told")

@@ -260,7 +260,6 @@ func TestASandboxWatchKeepsNoNamespaceAlive(t *testing.T) {
 	}
 }
 
-// A pod makes more devices than a watch tells apart. None is lost: index 0 stands for the rest.
 // The kernel gives the number of an ended namespace to the next one at once, and the watch may not have read of the end.
 func TestASandboxWatchTellsTheEndOfWhatHadTheNumber(t *testing.T) {
 	w := newFixture(t)
@@ -281,6 +280,7 @@ func TestASandboxWatchTellsTheEndOfWhatHadTheNumber(t *testing.T) {
 	}
 }
 
+// A pod makes more devices than a watch tells apart. None is lost: index 0 stands for the rest.
 func TestAWatchHasBoundedMemory(t *testing.T) {
 	w := newFixture(t)
 	watch := must(w.sandbox.Watch())(t)
