@@ -282,7 +282,9 @@ func (a *Agent) finishRestore(e restoreEnd) {
 	for _, key := range e.result.Absent {
 		absent[key] = true
 	}
-	a.noteAbsent(e.records, absent, time.Now())
+	if e.err == nil { // Otherwise it has not searched.
+		a.noteAbsent(e.records, absent, time.Now())
+	}
 	// The restore has changed the records. The loop must not decide by the old ones.
 	if err := a.index.read(e.held...); err != nil {
 		a.Log.Warn("some checkpoints are not watched", "error", err)
