@@ -76,15 +76,14 @@ type demand struct {
 	key wantKey
 }
 
-// elsewhere returns what others ask for on other blocks of the pool than this one, with the count that they still need. A node can have died since its
-// block was read.
-func (sc *storeController) elsewhere(ctx context.Context, poolName, block string) (demands []demand) {
+// elsewhere returns what others ask for on other blocks of the pool than this one, with the count that they still need. They can have died since.
+func (sc *storeController) elsewhere(poolName, block string) (demands []demand) {
 	for _, name := range slices.Sorted(maps.Keys(sc.unmet)) {
 		if p, _, _ := pool.ParseBlockName(name); p != poolName || name == block {
 			continue
 		}
 		for _, d := range sc.unmet[name] {
-			if d.Count -= sc.passed[d.key]; d.Count > 0 && !sc.isDead(ctx, d.Node) {
+			if d.Count -= sc.passed[d.key]; d.Count > 0 {
 				demands = append(demands, d)
 			}
 		}
@@ -100,7 +99,7 @@ func (sc *storeController) passOn(ctx context.Context, name string) error {
 	}
 	p := s.poolState(name)
 	return sc.eachGrant(p, func(g pool.Grant) error {
-		if p.Free(g, pool.GrantedChars) == 0 || len(sc.elsewhere(ctx, name, g.Name())) == 0 {
+		if p.Free(g, pool.GrantedChars) == 0 || len(sc.elsewhere(name, g.Name())) == 0 {
 			return nil
 		}
 		return sc.reconcileOne(ctx, name, g.Index, 0)

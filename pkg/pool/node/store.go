@@ -145,7 +145,7 @@ func (sc *storeController) reconcileOne(ctx context.Context, name string, index 
 // pool.ErrConflict or pool.ErrNotFound if the block must be read again.
 func (sc *storeController) reconcile(ctx context.Context, b pool.Block, surplus int) (pool.Block, error) {
 	for range maxTries {
-		elsewhere := sc.elsewhere(ctx, b.Spec.Pool, b.Metadata.Name)
+		elsewhere := slices.DeleteFunc(sc.elsewhere(b.Spec.Pool, b.Metadata.Name), func(d demand) bool { return sc.isDead(ctx, d.Node) })
 		o, err := sc.reconcileStore(ctx, b, elsewhere, surplus)
 		switch {
 		case err != nil:
@@ -233,9 +233,9 @@ func (sc *storeController) noteOutcome(ctx context.Context, b pool.Block, before
 	if o.Grant.Granted() > before.Granted() {
 		sc.notifyWaiting()
 	}
-	unowned := askKey{block: name}
-	if _, asked := sc.asks[unowned]; !asked && slices.ContainsFunc(o.Block.Status.Want, func(w pool.Want) bool { return w.SameParty(me) && !w.Address.IsValid() }) {
-		sc.asks[unowned] = ask{} // An earlier process of this node has asked. Nobody else withdraws it.
+	key := askKey{block: name}
+	if _, asked := sc.asks[key]; !asked && slices.ContainsFunc(o.Block.Status.Want, func(w pool.Want) bool { return w.SameParty(me) && !w.Address.IsValid() }) {
+		sc.asks[key] = ask{} // An earlier process of this node has asked. Nobody else withdraws it.
 	}
 	delete(sc.unmet, name)
 	for _, w := range o.Unmet {
