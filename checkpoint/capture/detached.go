@@ -41,10 +41,12 @@ func (r *renewalRun) parentsStand(record checkpoint.Record) bool {
 // isReplaced says that another program has detached the recorded interface, and attached the live one under its name.
 func (r *renewalRun) isReplaced(record checkpoint.Record, live netstate.Interface) bool {
 	recorded, parents := record.Interface, checkpoint.HostParents(live)
-	if recorded.Link.NIC != nil && live.Link.NIC != nil {
-		return IsForeign(record) && recorded.Link.NIC.Contradicts(*live.Link.NIC)
-	}
-	if !IsForeign(record) || live.Link.Index == recorded.Link.Index || len(parents) == 0 || !r.parentsStand(record) {
+	switch {
+	case !IsForeign(record):
+		return false
+	case recorded.Link.NIC != nil && live.Link.NIC != nil: // It is on nothing: only the hardware tells.
+		return recorded.Link.NIC.Contradicts(*live.Link.NIC)
+	case live.Link.Index == recorded.Link.Index, len(parents) == 0, !r.parentsStand(record):
 		return false
 	}
 	return live.Link.MAC != recorded.Link.MAC || parents[0].IfIndex != recorded.Parents[0].IfIndex

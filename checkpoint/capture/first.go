@@ -80,8 +80,8 @@ type FirstReport struct {
 	Written []checkpoint.Record
 	// UnderWay says that a plugin may be at work, also on a NIC in a namespace that may be no pod's, which is not in Unrecorded.
 	UnderWay bool
-	// Empty says that the sandbox has no interface on a device of the host, and Lacking that it lacks one that a CNI cache names: its ADD is not
-	// over, or it is no device of the kernel, such as one of DPDK.
+	// Empty and Lacking are about a sandbox that has no interface on a device of the host. Empty says that it lacks none that a CNI cache names, and
+	// Lacking that it does: its ADD is not over, or that interface is no device of the kernel, such as one of DPDK.
 	Empty, Lacking bool
 }
 

@@ -151,7 +151,7 @@ func (a *announcements) announceOwed(s *attachmentState) error {
 	case errors.Is(err, checkpoint.ErrNoCheckpoint), err == nil && s.isElsewhere(record):
 		s.outcome.AnnouncementOwed = false
 		return nil
-	case err == nil:
+	case err == nil: // What nobody can read is announced as it was restored.
 		s.outcome.Interface.Link.MAC, s.outcome.Interface.Addresses = record.Interface.Link.MAC, record.Interface.Addresses
 	}
 	err = a.node.announce(s)

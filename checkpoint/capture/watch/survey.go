@@ -348,9 +348,10 @@ func (r *Refresher) forgetDetached(ctx context.Context, s *sandbox, ids capture.
 	if r.loadDevices() != nil {
 		return false
 	}
-	lost := slices.ContainsFunc(slices.Collect(maps.Values(s.attachments)), func(entry *attached) bool {
-		return entry.parent == onNothing || entry.parent != onSibling && !r.present[entry.parent]
-	})
+	lost := false // What is on a sibling is lost with that one's parent.
+	for _, entry := range s.attachments {
+		lost = lost || entry.parent == onNothing || entry.parent != onSibling && !r.present[entry.parent]
+	}
 	for key, entry := range s.attachments {
 		if !entry.foreign || entry.refused.IsZero() && !lost {
 			continue

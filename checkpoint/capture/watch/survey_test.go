@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -125,7 +124,7 @@ func TestASandboxThatLacksAnInterfaceForLongIsNotUnderWay(t *testing.T) {
 	s := r.addSandbox(namespace.Identity())
 	for age, want := range map[time.Duration]bool{time.Second: true, capture.UnknownRest + time.Second: false} {
 		s.watchedAt = time.Now().Add(-age)
-		if err := r.record(context.Background(), s); err != nil || s.underWay != want {
+		if err := r.record(t.Context(), s); err != nil || s.underWay != want {
 			t.Errorf("after %s, it is under way: %t, %v", age, s.underWay, err)
 		}
 	}
