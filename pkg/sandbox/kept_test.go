@@ -3,7 +3,6 @@ package sandbox
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -63,18 +62,7 @@ func TestKeptFindsWhatNothingLeadsTo(t *testing.T) {
 			return "a mount at " + path
 		},
 		"a mount of another mount namespace": func(t *testing.T, path string) string {
-			cmd := exec.Command("unshare", "-m", "--propagation", "private", "sh", "-c", "echo; exec sleep 60")
-			out, err := cmd.StdoutPipe()
-			if err == nil {
-				err = cmd.Start()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-			if _, err := out.Read(make([]byte, 1)); err != nil {
-				t.Fatal(err)
-			}
+			fresh.Start(t, "unshare", "-m", "--propagation", "private", "sh", "-c", "echo; exec sleep 60")
 			// The other mount namespace has this mount too. Removing the file would remove the mount in both. So only
 			// unmount it here.
 			if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,23 +96,9 @@ func at(all []Sandbox, path string) *Sandbox {
 
 func TestListFindsWhatIsMountedAndWhatAProcessIsIn(t *testing.T) {
 	mounted := fresh.Sandbox(t)
-	held := exec.Command("nsenter", "--net="+mounted, "sleep", "60")
-	lone := exec.Command("unshare", "--net", "sleep", "60")
-	for _, cmd := range []*exec.Cmd{held, lone} {
-		stdout, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-			_ = stdout.Close()
-		})
-	}
-	proc := func(cmd *exec.Cmd) string { return filepath.Join("/proc", fmtPID(cmd), "ns/net") }
+	held := fresh.Start(t, "nsenter", "--net="+mounted, "sh", "-c", "echo; exec sleep 60")
+	lone := fresh.Start(t, "unshare", "--net", "sh", "-c", "echo; exec sleep 60")
+	proc := func(pid int) string { return fmt.Sprintf("/proc/%d/ns/net", pid) }
 	waitFor(t, func() bool {
 		all := list(t)
 		return at(all, proc(held)) != nil && at(all, proc(lone)) != nil

@@ -134,18 +134,7 @@ func TestSearchFindsWhatShortLivedProcessesHandOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The processes get a PID namespace of their own, which ends all of them when it ends.
-	cmd := exec.Command("unshare", "--pid", "--fork", "--kill-child", "sh", "-c", "nsenter --net="+path+" sh "+chain+"; echo; while :; do sleep 0.02 & wait; done")
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	if _, err := out.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
+	fresh.Start(t, "unshare", "--pid", "--fork", "--kill-child", "sh", "-c", "nsenter --net="+path+" sh "+chain+"; echo; while :; do sleep 0.02 & wait; done")
 	fresh.Remove(t, path)
 	for i := range 8 {
 		if _, there := find(t, was.Inode)[was.Inode]; !there {

@@ -2,14 +2,12 @@ package sandbox
 
 import (
 	"os"
-	"os/exec"
 	"strconv"
 	"testing"
 	"time"
 )
 
-func fmtPID(cmd *exec.Cmd) string { return strconv.Itoa(cmd.Process.Pid) }
-func fmtSelf() string             { return strconv.Itoa(os.Getpid()) }
+func fmtSelf() string { return strconv.Itoa(os.Getpid()) }
 
 // waitFor waits until done returns true. It gives up after a minute.
 func waitFor(t *testing.T, done func() bool) {

@@ -1,6 +1,7 @@
 package fresh
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -160,6 +161,21 @@ func Remove(t testing.TB, path string) {
 		t.Errorf("remove sandbox: %v", err)
 	}
 	_ = os.Remove(path)
+}
+
+// Start starts a program, and returns when that has written something. The end of the test kills it.
+func Start(t testing.TB, name string, args ...string) (pid int) {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	out, err := cmd.StdoutPipe()
+	if err = cmp.Or(err, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	return cmd.Process.Pid
 }
 
 // IP runs ip(8) with the words of args in the namespace at the path, and returns its output. An empty path means the

@@ -286,7 +286,7 @@ func TestLookWhileNamespacesComeAndGo(t *testing.T) {
 func TestLookIntoWhatAThreadIsInForAMoment(t *testing.T) {
 	for what, keep := range map[string]func(path string) (stays string){
 		"a mount that others see": func(path string) string {
-			return fmt.Sprintf("/proc/%d/root%s", startApart(t), path)
+			return fmt.Sprintf("/proc/%d/root%s", fresh.Start(t, "unshare", "-m", "--propagation", "private", "sh", "-c", "echo; exec sleep 60"), path)
 		},
 		"an open file": func(path string) string {
 			f, err := os.Open(path)
@@ -317,24 +317,6 @@ func TestLookIntoWhatAThreadIsInForAMoment(t *testing.T) {
 			}
 		})
 	}
-}
-
-// startApart starts a process with its own mount namespace.
-func startApart(t *testing.T) (pid int) {
-	t.Helper()
-	cmd := exec.Command("unshare", "-m", "--propagation", "private", "sh", "-c", "echo; exec sleep 60")
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	if _, err := out.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
-	return cmd.Process.Pid
 }
 
 // openOften lets threads enter and leave the namespace until the test ends.
