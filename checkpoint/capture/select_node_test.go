@@ -58,18 +58,7 @@ func TestANameThatCannotBeRemembered(t *testing.T) {
 func TestANewerCheckpointIsRefusedOnce(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	n.cnitool(t, "add", "chained", "web", netns)
-	path := n.file(n.Records(t)[0])
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	newer := strings.Replace(string(b), `"version": 1`, `"version": 99`, 1)
-	if newer == string(b) {
-		newer = strings.Replace(string(b), `"version":1`, `"version":99`, 1)
-	}
-	if err := os.WriteFile(path, []byte(newer), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	n.makeNewer(t)
 	for _, cache := range []string{"named by the cache", "named by nothing else"} {
 		n.Says(t, 1, "capture --refresh", "default/web", "its checkpoint cannot be read", "\n1 refused\n")
 		if err := os.RemoveAll(filepath.Join(n.cache, "results")); err != nil {

@@ -1,6 +1,7 @@
 package capture_test
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"strings"
@@ -169,19 +170,25 @@ func TestATornCheckpointWithoutParentsWhoseInterfaceIsGone(t *testing.T) {
 	n.Says(t, 1, "capture --refresh", "no interface of the sandbox is found for it", "1 captured, 1 refused\n")
 }
 
+// makeNewer makes the checkpoint of a newer relink of the only one.
+func (n *node) makeNewer(t *testing.T) (path, newer string) {
+	t.Helper()
+	path = n.file(n.Records(t)[0])
+	b, err := os.ReadFile(path)
+	if newer = strings.Replace(string(b), `"version": 1`, `"version": 99`, 1); newer == string(b) {
+		newer = strings.Replace(newer, `"version":1`, `"version":99`, 1)
+	}
+	if err = cmp.Or(err, os.WriteFile(path, []byte(newer), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return path, newer
+}
+
 // The checkpoint of a newer relink is whole. Nothing overwrites it.
 func TestRefreshKeepsTheCheckpointOfANewerRelink(t *testing.T) {
 	n, netns := newNode(t), fresh.Sandbox(t)
 	n.cnitool(t, "add", "chained", "web", netns)
-	path := n.file(n.Records(t)[0])
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	newer := strings.Replace(string(b), `"version": 1`, `"version": 99`, 1)
-	if err := os.WriteFile(path, []byte(newer), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path, newer := n.makeNewer(t)
 	n.Says(t, 1, "capture --refresh", "unknown checkpoint version: 99, this relink reads 1: another relink wrote it", "1 refused\n")
 	if now, err := os.ReadFile(path); err != nil || string(now) != newer {
 		t.Errorf("it is now %s, %v", now, err)
