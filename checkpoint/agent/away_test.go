@@ -139,3 +139,24 @@ func TestLooksAtATakenInterfaceAreLimited(t *testing.T) {
 		t.Errorf("the loop looked %s too early", early)
 	}
 }
+
+// The look at one interface that was taken away must not wake the loop for another one, for ever.
+func TestTakenInterfacesAreLookedAtTogether(t *testing.T) {
+	n := newNode(t, "lan0")
+	p := n.attach(t, "lan0", 1)
+	n.start(t, nil)
+	fresh.Run(t, p.netns, "ip link set eth0 down")
+	n.awaitConfirmed(t, p)
+	for range 3 {
+		time.Sleep(10 * time.Millisecond)
+		err := n.agent.runInLoop(t.Context(), func() {
+			d, began := &drift{}, time.Now()
+			if n.agent.isBack(d, n.agent.members[p.key].record) || !d.nextLook.Equal(d.nextLook.Truncate(driftDelay)) || d.nextLook.Sub(began) > 2*driftDelay {
+				t.Errorf("the next look is %s after this one, at %s", d.nextLook.Sub(began), d.nextLook)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

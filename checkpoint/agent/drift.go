@@ -163,7 +163,8 @@ func (a *Agent) isBack(d *drift, r checkpoint.Record) bool {
 		return false
 	}
 	exists := a.presenceOf(r) == present
-	d.nextLook = began.Add(lookShare * time.Since(began))
+	// All are looked at again together: else each would wake the loop for the others.
+	d.nextLook = began.Add(lookShare * time.Since(began)).Truncate(driftDelay).Add(driftDelay)
 	return exists
 }
 
