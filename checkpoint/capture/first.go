@@ -106,7 +106,7 @@ func (f FirstRecording) Record(ctx context.Context) (report FirstReport, err err
 			return report, err
 		}
 	}
-	if stage, _ := f.Identities.stage(f.Namespace.File()); stage == DELDue {
+	if f.Identities.Stage(f.Namespace.File()) == DELDue {
 		return report, nil
 	}
 	r := &captureRun{Options: Options{Store: f.Store}, byAgent: true, inspector: l}

@@ -152,6 +152,12 @@ const (
 // loopback is the interface of the network cni-loopback, which containerd attaches beside the pod's (go-cni, WithLoNetwork).
 const loopback = "lo"
 
+// Stage says how far the runtime is with the sandbox.
+func (ids Identities) Stage(file attachment.NamespaceFile) ADD {
+	stage, _ := ids.stage(file)
+	return stage
+}
+
 // stage says how far the runtime is with the sandbox, and why. It is a pure function of what the sources said. The runtime keeps the result of an ADD
 // only when all plugins of its network are done (libcni, AddNetworkList), Multus and its delegates among them.
 func (ids Identities) stage(file attachment.NamespaceFile) (ADD, string) {
@@ -178,9 +184,8 @@ func (ids Identities) stage(file attachment.NamespaceFile) (ADD, string) {
 
 // ReadyPod returns the pod of the sandbox. ready says that it is known, that its ADD is over, and that the caches tell all of its interfaces.
 func (ids Identities) ReadyPod(file attachment.NamespaceFile) (pod attachment.Pod, ready bool) {
-	stage, _ := ids.stage(file)
 	id, pod, unique := commonSandbox(ids.entries[file])
-	return pod, unique && stage == ADDEnded && len(ids.cached[id]) > 0 && !ids.mayName(id)
+	return pod, unique && ids.Stage(file) == ADDEnded && len(ids.cached[id]) > 0 && !ids.mayName(id)
 }
 
 // mayName says that a file that nobody can read may be about the container.

@@ -25,7 +25,8 @@ type sandbox struct {
 	due   time.Time
 	// marks are the marks of its sysctls when all of them were read last (capture.Renewal).
 	marks map[int]kernel.SettingsMark
-	// watched says that the watch hears this sandbox, watchedAt since when. ended says that the kernel has told its end.
+	// watched says that the watch hears this sandbox, as far as anybody can tell. watchedAt is when it began to, zero after the end that the kernel
+	// has told. ended says so.
 	watched, ended bool
 	watchedAt      time.Time
 	unrecordedState
@@ -126,12 +127,17 @@ func (r *Refresher) loadRequested() {
 	}
 }
 
-// markReleased makes the Refresher read a restored sandbox once. What was found before the restore is no finding any more.
+// markReleased makes the Refresher read a restored sandbox. What was found before the restore is no finding any more.
 func (r *Refresher) markReleased(s *sandbox) {
 	for key := range s.attachments {
 		r.clearRefusal(key)
 	}
 	s.setSuspect()
+	r.readOnce(s)
+}
+
+// readOnce makes the Refresher read the sandbox to the end, and not once more after a while: nothing has changed that it knows of.
+func (r *Refresher) readOnce(s *sandbox) {
 	s.pace, s.lookedAt = pace{dirty: true}, time.Now() // Nobody has seen since when what is new there is there.
 	r.enqueue(s)
 }
@@ -307,7 +313,7 @@ func (r *Refresher) readEvents() {
 			continue
 		}
 		if c.NamespaceGone {
-			s.watched, s.ended = false, s.watched && time.Since(s.watchedAt) > settleDelay
+			s.watched, s.ended, s.watchedAt = false, time.Since(s.watchedAt) > settleDelay, time.Time{}
 		}
 		if c.Down {
 			s.setSuspect()

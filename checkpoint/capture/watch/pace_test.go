@@ -3,6 +3,8 @@ package watch
 import (
 	"testing"
 	"time"
+
+	"github.com/relink-cni/relink/pkg/attachment"
 )
 
 // A pod that changes something 1,000 times per second for ten seconds, and then stops.
@@ -109,9 +111,11 @@ func TestAChangeAfterAQuietTimeIsReadAtOnce(t *testing.T) {
 func TestChangedAndNewSandboxesTakeTurns(t *testing.T) {
 	now := time.Now()
 	r := &Refresher{}
-	changing, another, rested := &sandbox{}, &sandbox{}, &sandbox{}
+	recorded := map[attachment.Key]*attached{{}: {}}
+	changing, another, rested := &sandbox{attachments: recorded}, &sandbox{attachments: recorded}, &sandbox{}
 	for s, ago := range map[*sandbox]time.Duration{changing: time.Hour, another: time.Minute, rested: 5 * time.Second} {
-		s.pace = pace{dirty: s != rested, unsettled: true, changed: now.Add(-ago)}
+		s.pace = pace{dirty: true, unsettled: true, changed: now.Add(-ago)}
+		s.restlessSince = s.pace.changed
 		r.enqueue(s)
 	}
 	turns := map[*sandbox]int{}
@@ -128,5 +132,9 @@ func TestChangedAndNewSandboxesTakeTurns(t *testing.T) {
 		if s, _ := r.nextDue(); s != changing {
 			t.Error("one that is not due has a turn")
 		}
+	}
+	rested.restlessSince = now.Add(-unrestLimit)
+	if r.enqueue(rested); rested.due.After(now) {
+		t.Error("one that goes on changing is never due")
 	}
 }

@@ -16,10 +16,15 @@ func (r *Refresher) enqueue(s *sandbox) {
 		return
 	}
 	s.due, s.queue = due, &r.settling
-	if s.pace.dirty {
+	switch {
+	case !s.pace.dirty:
+	case len(s.attachments) > 0:
 		s.queue = &r.dirty
+	default: // There is nothing to renew.
+		rested := slices.MinFunc([]time.Time{s.pace.changed.Add(settleDelay), s.restlessSince.Add(unrestLimit)}, time.Time.Compare)
+		s.due = slices.MaxFunc([]time.Time{due, rested}, time.Time.Compare)
 	}
-	i, _ := s.queue.search(due.Add(1))
+	i, _ := s.queue.search(s.due.Add(1))
 	*s.queue = slices.Insert(*s.queue, i, s)
 }
 

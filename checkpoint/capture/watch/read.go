@@ -32,9 +32,6 @@ func (r *Refresher) readNext(ctx context.Context) (next time.Time, ok bool) {
 	case r.isHeld(s): // Release marks it. Until then nobody has seen it.
 		return time.Now(), true
 	case s.ended && r.forgetEnded(ctx, s): // To look for it would be a look at all processes.
-	case len(s.attachments) == 0 && !s.isSettled(time.Now()): // There is nothing to renew.
-		s.pace.begin()
-		r.enqueue(s)
 	case r.hear(s) == nil && r.isLost(s): // One that cannot be heard may be gone.
 		r.leaveLost(ctx, s)
 	default:
@@ -95,9 +92,8 @@ func (r *Refresher) read(ctx context.Context, s *sandbox) {
 		s.watched = false // Another one can have its inode.
 		s.setSuspect()
 		s.pace.failed(began, time.Now(), longestRetry)
-		if r.forgetMissing(ctx, s) {
-			return
-		}
+		r.forgetMissing(ctx, s)
+		return
 	case errors.Is(err, checkpoint.ErrBusy), errors.Is(err, kernel.ErrNoDevice):
 		// Another process works on the sandbox, or an interface goes at this moment.
 		s.pace.failed(began, time.Now(), longestPause)
@@ -128,8 +124,14 @@ func (r *Refresher) hear(s *sandbox) error {
 		return nil
 	}
 	err := r.watch.Add(s.namespace)
-	s.watched, s.ended, s.watchedAt = err == nil, s.ended && err != nil, time.Now()
-	return err
+	if err != nil {
+		return err
+	}
+	s.watched, s.ended = true, false
+	if s.watchedAt.IsZero() {
+		s.watchedAt = time.Now()
+	}
+	return nil
 }
 
 // foundLoss reports whether an interface was gone or not whole. Then nothing about it was written.
@@ -143,7 +145,7 @@ func (r *Refresher) saveEvents(ctx context.Context, s *sandbox, events deviceEve
 	if len(events) == 0 {
 		return
 	}
-	written, err := capture.Renewal{Store: r.Store, Namespace: s.namespace, ContainerIDs: s.containers}.AddEvents(ctx, events)
+	written, err := r.renewal(s).AddEvents(ctx, events)
 	switch {
 	case errors.Is(err, checkpoint.ErrBusy):
 		s.events = events

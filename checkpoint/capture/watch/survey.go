@@ -20,7 +20,7 @@ import (
 const (
 	// surveyRound is the time between two looks for sandboxes that nothing has announced.
 	surveyRound = time.Minute
-	// surveyDelay is the time from a hint to the look: a runtime makes the file first, and then mounts the namespace there.
+	// surveyDelay is the time from a hint to the first look: a runtime makes the file first, and then mounts the namespace there.
 	surveyDelay = 500 * time.Millisecond
 	// identifyInterval is the least time between two questions whose the sandboxes are.
 	identifyInterval = time.Second
@@ -39,8 +39,9 @@ const netnsDir = "/run/netns"
 
 // survey looks for sandboxes, and asks whose they are.
 type survey struct {
-	// due is when to look for sandboxes again, zero for never. roundAt is when everything was last looked through.
-	due, roundAt time.Time
+	// due is when to look for sandboxes again, zero for never. roundAt is when everything was last looked through, hintedAt when something last
+	// hinted at one.
+	due, roundAt, hintedAt time.Time
 	// hints says that a namespace came or went.
 	hints chan struct{}
 	// questions starts a question whose the sandboxes are, and identified gets the answer.
@@ -56,8 +57,21 @@ func newSurvey() survey {
 }
 
 func (v *survey) hint(instant time.Time) {
-	if next := instant.Add(surveyDelay); next.Before(v.due) {
+	v.hintedAt = instant
+	v.lookIn(instant, surveyDelay)
+}
+
+func (v *survey) lookIn(instant time.Time, delay time.Duration) {
+	if next := instant.Add(delay); next.Before(v.due) {
 		v.due = next
+	}
+}
+
+// planNext plans the next look. On a busy node it takes long from a hint to the mount, which nothing tells.
+func (v *survey) planNext(instant time.Time) {
+	v.due = v.roundAt.Add(surveyRound)
+	if age := instant.Sub(v.hintedAt); age < patientInterval {
+		v.lookIn(instant, max(age, surveyDelay))
 	}
 }
 
@@ -155,7 +169,7 @@ func (r *Refresher) lookForSandboxes() {
 		list, r.survey.roundAt = sandboxes.List, instant
 		r.beginRound()
 	}
-	r.survey.due = r.survey.roundAt.Add(surveyRound)
+	r.survey.planNext(instant)
 	listed, err := list()
 	if err != nil {
 		r.OnError(attachment.Namespace{}, err)
@@ -221,10 +235,14 @@ func (r *Refresher) takeIdentities(ctx context.Context, ids capture.Identities) 
 	if ids.CacheProblem != "" && ids.CacheProblem != r.survey.identities.CacheProblem {
 		r.OnError(attachment.Namespace{}, errors.New("what other programs detach from its sandbox is not forgotten: "+ids.CacheProblem))
 	}
+	before := r.survey.identities
 	r.survey.identities = ids
 	waits := false
 	for _, s := range r.sandboxes {
 		if s.awaitsIdentities() {
+			if file := s.namespace.File(); ids.Stage(file) != before.Stage(file) {
+				s.pace.notBefore = time.Time{}
+			}
 			s.pace.dirty, s.changed = true, true
 			r.enqueue(s)
 		}
@@ -403,24 +421,22 @@ func (r *Refresher) forgetEnded(ctx context.Context, s *sandbox) bool {
 	return true // If it has attachments, the next reading of the store tells that they are gone.
 }
 
-// forgetMissing handles a sandbox to which nothing leads. It drops the checkpoints of what other programs have attached, once that is proven to be
-// detached. It says whether the sandbox is forgotten.
-func (r *Refresher) forgetMissing(ctx context.Context, s *sandbox) bool {
+// forgetMissing handles a sandbox to which nothing leads. It drops the checkpoints of what other programs have attached, once the caches prove that
+// it is detached. Most often the kernel tells the end before.
+func (r *Refresher) forgetMissing(ctx context.Context, s *sandbox) {
 	if len(s.attachments) == 0 {
 		r.forget(s)
-		return true
-	}
-	if r.isDetached(s) && !r.isHidden(ctx, s) {
-		_ = r.dropForeign(ctx, s, "nothing leads to its network namespace, and no CNI cache names its sandbox any more") // It comes again.
-		return false
+		return
 	}
 	if s.missingSince.IsZero() {
 		s.missingSince = time.Now()
 	}
-	if s.awaitsIdentities() {
+	if r.isDetached(s) {
+		_ = r.dropForeign(ctx, s, "nothing leads to its network namespace, and no CNI cache names its sandbox any more") // It comes again.
+	} else if s.awaitsIdentities() {
 		wait.Wake(r.survey.questions)
 	}
-	return false
+	r.enqueue(s)
 }
 
 // dropForeign drops the checkpoints of what other programs have attached to a sandbox that is gone.
@@ -434,11 +450,6 @@ func (r *Refresher) dropForeign(ctx context.Context, s *sandbox, reason string) 
 		r.OnError(s.namespace, err)
 	}
 	return err
-}
-
-// isHidden says that something that can be seen keeps the sandbox, which nothing leads to.
-func (r *Refresher) isHidden(ctx context.Context, s *sandbox) bool {
-	return sandboxes.SeesAllProcesses() && len(sandboxes.ProvenGone(ctx, true, s.namespace)) == 0
 }
 
 // isDetached says that the sandbox has foreign attachments, and that the CNI caches named them once, and do not name the sandbox any more.

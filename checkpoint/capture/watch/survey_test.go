@@ -5,8 +5,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/capture"
@@ -130,15 +133,105 @@ func TestASandboxThatLacksAnInterfaceForLongIsNotUnderWay(t *testing.T) {
 	}
 }
 
-// Only what other programs have attached goes without a DEL: for the rest, nobody looks through all processes.
+// A DEL takes the path first, and the kernel tells the end when it has cleaned up. Until then, nothing has proven that the sandbox is gone. What
+// relink has attached goes with a DEL only.
+func TestTheEndOfASandboxWithoutAPath(t *testing.T) {
+	n := newNode(t, 1)
+	p := n.pods[0]
+	r, s := n.newWithSandbox(t)
+	r.Identities.Cache = &cnicache.Cache{Dir: t.TempDir()} // It names nobody.
+	var reason string
+	r.OnForgotten = func(_ []attachment.Key, why string) { reason = why }
+	if err := r.hear(s); err != nil {
+		t.Fatal(err)
+	}
+	s.watchedAt = s.watchedAt.Add(-2 * settleDelay)
+	if err := errors.Join(r.watch.Mute(), r.watch.Unmute()); err != nil { // A restore of most pods does that. The watch hears the same as before.
+		t.Fatal(err)
+	}
+	if r.readEvents(); s.watched || r.hear(s) != nil {
+		t.Error("it is not heard anew")
+	}
+	if err := unix.Unmount(p.path, unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	own := n.record(t, p)
+	foreign := own
+	foreign.Writer = capture.AgentWriter
+	for _, record := range []checkpoint.Record{own, foreign} {
+		if err := n.store.Save(record); err != nil {
+			t.Fatal(err)
+		}
+		r.setRecords(p.id, []checkpoint.Record{record})
+		if r.read(t.Context(), s); reason != "" || s.missingSince.IsZero() {
+			t.Errorf("forgotten: %q, missing since %s", reason, s.missingSince)
+		}
+	}
+	p.namespace.Close()
+	waitUntil(t, "the kernel tells its end", func() bool { r.readEvents(); return s.ended })
+	if !r.forgetEnded(t.Context(), s) || !strings.Contains(reason, "the kernel says") {
+		t.Errorf("forgotten: %q", reason)
+	}
+	if _, err := n.store.Load(p.id, "eth0"); !errors.Is(err, checkpoint.ErrNoCheckpoint) {
+		t.Error(err)
+	}
+}
+
+// Caches that somebody may have wiped prove nothing. What relink has attached goes with a DEL, or with relink gc.
 func TestIsDetached(t *testing.T) {
 	own, foreign := attachment.Key{ContainerID: "c1", IfName: "eth0"}, attachment.Key{ContainerID: "c1", IfName: "net1"}
 	r := &Refresher{}
-	if s := (&sandbox{attachments: map[attachment.Key]*attached{own: {}}}); r.isDetached(s) {
-		t.Error("own attachments are detached")
+	for what, attachments := range map[string]map[attachment.Key]*attached{
+		"own attachments":              {own: {}},
+		"what no cache has named":      {own: {}, foreign: {foreign: true}},
+		"what empty caches named once": {foreign: {foreign: true, result: []byte(`{}`)}},
+	} {
+		if r.isDetached(&sandbox{attachments: attachments}) {
+			t.Errorf("%s are detached", what)
+		}
 	}
-	if s := (&sandbox{attachments: map[attachment.Key]*attached{own: {}, foreign: {foreign: true}}}); r.isDetached(s) {
-		t.Error("what no cache has named is detached")
+	dir := t.TempDir()
+	keepResult(t, filepath.Join(dir, "results"), "eth0", "/run/netns/another")
+	r.survey.identities = capture.IdentitySources{Cache: &cnicache.Cache{Dir: dir}}.Read(t.Context())
+	if !r.isDetached(&sandbox{attachments: map[attachment.Key]*attached{own: {}, foreign: {foreign: true, result: []byte(`{}`)}}}) {
+		t.Error("what the caches named once is not detached")
+	}
+}
+
+// On a busy node, the namespace is mounted long after the file was made. Nothing tells that.
+func TestWhenSandboxesAreLookedForAfterAHint(t *testing.T) {
+	began := time.Now()
+	v := newSurvey()
+	v.roundAt = began
+	v.planNext(began)
+	v.hint(began)
+	for _, want := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, surveyRound} {
+		if got := v.due.Sub(began); got != want {
+			t.Errorf("after %s, want %s", got, want)
+		}
+		v.planNext(v.due)
+	}
+	v.hint(began.Add(30 * time.Second))
+	v.planNext(began.Add(30*time.Second + time.Millisecond)) // A look for an earlier hint.
+	if got, want := v.due.Sub(began), 30*time.Second+time.Millisecond+surveyDelay; got != want {
+		t.Errorf("after %s, want %s", got, want)
+	}
+}
+
+// The answer that an ADD is over is used at once, however often the sandbox was looked at in vain. One that says nothing new brings no look forward.
+func TestTheEndOfALongADDIsUsedAtOnce(t *testing.T) {
+	n := newNode(t, 1)
+	r, s := n.newWithSandbox(t)
+	dir, next := t.TempDir(), time.Now().Add(longestRetry)
+	sources := capture.IdentitySources{Cache: &cnicache.Cache{Dir: dir}}
+	s.underWay, s.pace.notBefore = true, next
+	r.survey.identities = sources.Read(t.Context())
+	if r.takeIdentities(t.Context(), sources.Read(t.Context())); !s.due.Equal(next) {
+		t.Errorf("the look is %s earlier", next.Sub(s.due))
+	}
+	keepResult(t, filepath.Join(dir, "results"), "eth0", n.pods[0].path)
+	if r.takeIdentities(t.Context(), sources.Read(t.Context())); s.due.After(time.Now()) {
+		t.Errorf("the look is in %s", time.Until(s.due))
 	}
 }
 

@@ -125,6 +125,7 @@ func (r *Refresher) Run(ctx context.Context) {
 	sandboxes := slices.Collect(maps.Values(r.sandboxes))
 	for _, s := range sandboxes {
 		r.unseen[s] = true
+		r.readOnce(s)
 	}
 	r.noteSeen(nil)
 	inparallel.Do(runtime.GOMAXPROCS(0), len(sandboxes), func(i int) { _ = r.hear(sandboxes[i]) }) // The reading says why not.
