@@ -2,15 +2,25 @@ package restore
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/kernel"
 	"github.com/relink-cni/relink/pkg/netstate"
+	"github.com/relink-cni/relink/pkg/wait"
+)
+
+const (
+	// noteLimit is how long the agent waits for the locks of sandboxes, to note that their neighbours are told. Its own reading of a sandbox, which
+	// carrier causes, takes a few milliseconds. Until the note is there, a pod does not count as connected.
+	noteLimit = 100 * time.Millisecond
+	notePause = 5 * time.Millisecond
 )
 
 // announcements are attachments whose neighbours are told the addresses as soon as there is carrier.
@@ -56,6 +66,11 @@ func (a *announcements) announceConnected() []string {
 		a.failed = err
 		return cutOffLines(rest)
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), noteLimit)
+	defer cancel()
+	if !a.comesAgain {
+		cancel()
+	}
 	var failed []error
 	for _, s := range rest {
 		if !s.hasCarrier(devices) {
@@ -63,7 +78,7 @@ func (a *announcements) announceConnected() []string {
 		}
 		s.outcome.NoCarrier = ""
 		if s.outcome.AnnouncementOwed {
-			failed = append(failed, a.announceOwed(s))
+			failed = append(failed, a.announceOwed(ctx, s))
 		}
 	}
 	a.failed = errors.Join(failed...)
@@ -144,8 +159,8 @@ func (r *Restorer) announce(s *attachmentState) (err error) {
 }
 
 // announceOwed announces an attachment that has carrier by now, and notes that in its record. What was detached or moved since it was restored is not
-// announced, and neither is an address that has gone: they can be elsewhere by now.
-func (a *announcements) announceOwed(s *attachmentState) error {
+// announced, and neither is an address that has gone: they can be elsewhere by now. Until ctx is done, it waits for who is at work on the sandbox.
+func (a *announcements) announceOwed(ctx context.Context, s *attachmentState) error {
 	record, err := a.node.store.Load(s.outcome.Attachment.ContainerID, s.outcome.Attachment.IfName)
 	switch {
 	case errors.Is(err, checkpoint.ErrNoCheckpoint), err == nil && s.isElsewhere(record):
@@ -156,6 +171,9 @@ func (a *announcements) announceOwed(s *attachmentState) error {
 	}
 	err = a.node.announce(s)
 	if err == nil {
+		err = saveOwed(a.node.store, s.outcome.Attachment, false)
+	}
+	for errors.Is(err, checkpoint.ErrBusy) && wait.Sleep(ctx, notePause) {
 		err = saveOwed(a.node.store, s.outcome.Attachment, false)
 	}
 	if !errors.Is(err, checkpoint.ErrBusy) {

@@ -136,7 +136,14 @@ func (n *foreignNode) call(p *foreignPod) *libcni.RuntimeConf {
 func (n *foreignNode) remove(t *testing.T, p *foreignPod) {
 	t.Helper()
 	n.ready(p, false)
-	if err := n.cni.DelNetworkList(t.Context(), n.list, n.call(p)); err != nil {
+	err := n.cni.DelNetworkList(t.Context(), n.list, n.call(p))
+	for range 3 { // The NIC can go while macvlan deletes what is on it. Runtimes try again.
+		if err != nil {
+			time.Sleep(100 * time.Millisecond)
+			err = n.cni.DelNetworkList(t.Context(), n.list, n.call(p))
+		}
+	}
+	if err != nil {
 		t.Error(err)
 	}
 	_ = os.Remove("/var/lib/cni/results/cni-loopback-" + p.id + "-lo")
