@@ -354,6 +354,21 @@ func TestAnAnnouncementOfABusySandbox(t *testing.T) {
 	})
 }
 
+// What a restore owes is over when the next one owes nothing: its devices have gone.
+func TestAnAnnouncementThatALaterRestoreMakes(t *testing.T) {
+	n := newNode(t, "lan0")
+	p := n.attach(t, "lan0", 1)
+	n.start(t, nil)
+	fresh.Run(t, "", "ip link del lan0; ip link add lan0 type veth peer name lan0p; ip link set lan0 up")
+	within(t, patience, "the first restore owes an announcement", func() bool { return n.agent.Status().Unannounced == 1 })
+	fresh.Run(t, "", "ip link del lan0; ip link add lan1 up type veth peer name lan0p; ip link set lan0p up")
+	within(t, patience, "there is carrier", func() bool { return strings.Contains(fresh.IP(t, "", "link show lan1"), "LOWER_UP") })
+	fresh.Run(t, "", "ip link set lan1 down; ip link set lan1 name lan0; ip link set lan0 up")
+	within(t, patience, "nothing is owed", func() bool {
+		return n.chain("lan0").State == control.Whole && !must(n.store.Load(p.key.ContainerID, "eth0"))(t).AnnouncementOwed && n.agent.Status().Unannounced == 0
+	})
+}
+
 // Somebody removes the store's directory, or puts another one in its place. The agent watches the new one.
 func TestAnotherDirectoryOfCheckpoints(t *testing.T) {
 	n := newNode(t, "lan0")

@@ -143,29 +143,36 @@ func (c *chain) decide(r rules, instant time.Time) decision {
 	return d
 }
 
-// addOwed adds a result whose announcements are owed. It replaces earlier results for the same attachments.
-func (c *chain) addOwed(result *restore.Result) {
-	renewed := map[attachment.Key]bool{}
-	for _, o := range result.Outcomes {
-		renewed[o.Attachment] = true
-	}
+// replaceOwed drops the earlier results for attachments of this one, and keeps this one if it owes announcements. What only the others owed is in
+// the records.
+func (a *Agent) replaceOwed(c *chain, result *restore.Result) {
+	renewed := keysOf(result)
 	c.owed = slices.DeleteFunc(c.owed, func(r *restore.Result) bool {
-		return slices.ContainsFunc(r.Outcomes, func(o restore.Outcome) bool { return renewed[o.Attachment] })
+		replaced := slices.ContainsFunc(r.Outcomes, func(o restore.Outcome) bool { return renewed[o.Attachment] })
+		for _, o := range r.Outcomes {
+			if m := a.members[o.Attachment]; replaced && m != nil {
+				m.owing, a.concerns[m] = true, true
+			}
+		}
+		return replaced
 	})
-	c.owed = append(c.owed, result)
+	if result.CountPending() > 0 {
+		c.owed = append(c.owed, result)
+	}
 }
 
 // findOwed adds to the chains what their records owe, and what is in no result of this agent. It comes from another restore, or from an
 // earlier agent.
 func (a *Agent) findOwed() {
 	unlisted := map[*chain][]checkpoint.Record{}
-	var listed map[attachment.Key]bool
+	var results []*restore.Result
+	for _, c := range a.chains {
+		results = append(results, c.owed...)
+	}
+	listed := keysOf(results...)
 	for m := range a.concerns {
 		if !m.owing || m.stack != nil && m.stack.chain.view.running {
 			continue
-		}
-		if listed == nil {
-			listed = a.owedKeys()
 		}
 		m.owing = false
 		if m.stack != nil && m.record.AnnouncementOwed && !listed[m.record.Attachment] {
@@ -177,14 +184,12 @@ func (a *Agent) findOwed() {
 	}
 }
 
-// owedKeys are the attachments whose announcements are in a result.
-func (a *Agent) owedKeys() map[attachment.Key]bool {
+// keysOf returns the attachments that the results are about.
+func keysOf(results ...*restore.Result) map[attachment.Key]bool {
 	keys := map[attachment.Key]bool{}
-	for _, c := range a.chains {
-		for _, result := range c.owed {
-			for _, o := range result.Outcomes {
-				keys[o.Attachment] = true
-			}
+	for _, r := range results {
+		for _, o := range r.Outcomes {
+			keys[o.Attachment] = true
 		}
 	}
 	return keys

@@ -294,15 +294,8 @@ func (a *Agent) finishRestore(e restoreEnd) {
 		if absent[o.Attachment] {
 			o.State = restore.SandboxGone
 		}
-		m := a.members[o.Attachment]
-		if m == nil {
-			continue
-		}
-		if m.stack != nil && o.IsAsRecorded() {
+		if m := a.members[o.Attachment]; m != nil && m.stack != nil && o.IsAsRecorded() {
 			m.stack.away = nil
-		}
-		if m.record.AnnouncementOwed {
-			m.owing, a.concerns[m] = true, true
 		}
 	}
 	if c.view.failure = failureReason(e); c.view.failure == "" {
@@ -310,9 +303,7 @@ func (a *Agent) finishRestore(e restoreEnd) {
 	} else {
 		c.view.failures++
 	}
-	if e.result.CountPending() > 0 {
-		c.addOwed(e.result)
-	}
+	a.replaceOwed(c, e.result)
 	a.logTry(c, e)
 	a.observeTry(c, Try{Duration: e.duration, Outcomes: e.result.Outcomes, Reason: c.view.failure})
 }
