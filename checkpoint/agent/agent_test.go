@@ -369,6 +369,41 @@ func TestAnAnnouncementThatALaterRestoreMakes(t *testing.T) {
 	})
 }
 
+// While the agent is paused, the NIC goes again, and a restore by hand owes the announcement. The agent makes it. Nothing is owed of a pod that ends.
+func TestAnAnnouncementThatARestoreByHandOwes(t *testing.T) {
+	n := newNode(t, "lan0")
+	p := n.attach(t, "lan0", 1)
+	n.start(t, nil)
+	lose := func() {
+		fresh.Run(t, "", "ip link del lan0; ip link add lan0 type veth peer name lan0p; ip link set lan0 up")
+	}
+	unannounced := func(want int) {
+		t.Helper()
+		within(t, patience, fmt.Sprintf("%d announcements are owed", want), func() bool { return n.agent.Status().Unannounced == want })
+	}
+	lose()
+	unannounced(1)
+	if _, err := n.agent.Pause(t.Context(), 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	lose()
+	if report := must(restore.Run(t.Context(), restore.Options{Store: n.store}))(t); report.Outcomes[0].State != restore.Restored {
+		t.Fatalf("%+v", report.Outcomes)
+	}
+	if err := n.agent.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fresh.IP(t, "", "link set lan0p up")
+	unannounced(0)
+	if must(n.store.Load(p.key.ContainerID, "eth0"))(t).AnnouncementOwed {
+		t.Error("it is still owed")
+	}
+	lose()
+	unannounced(1)
+	n.forget(t, p)
+	unannounced(0)
+}
+
 // Somebody removes the store's directory, or puts another one in its place. The agent watches the new one.
 func TestAnotherDirectoryOfCheckpoints(t *testing.T) {
 	n := newNode(t, "lan0")

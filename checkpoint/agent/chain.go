@@ -3,13 +3,11 @@ package agent
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/relink-cni/relink/checkpoint"
 	"github.com/relink-cni/relink/checkpoint/restore"
-	"github.com/relink-cni/relink/pkg/attachment"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/pkg/udev"
 )
@@ -37,8 +35,8 @@ type chain struct {
 	outage                    *Outage
 	// lossTimes are the times of the last losses, at most flaps of them.
 	lossTimes []time.Time
-	// owed are the results of restores that still have to be announced to neighbours.
-	owed []*restore.Result
+	// owed is how many attachments still have to be announced to neighbours.
+	owed int
 }
 
 // setStacks gives the chain these stacks.
@@ -141,58 +139,6 @@ func (c *chain) decide(r rules, instant time.Time) decision {
 	}
 	c.decided = d
 	return d
-}
-
-// replaceOwed drops the earlier results for attachments of this one, and keeps this one if it owes announcements. What only the others owed is in
-// the records.
-func (a *Agent) replaceOwed(c *chain, result *restore.Result) {
-	renewed := keysOf(result)
-	c.owed = slices.DeleteFunc(c.owed, func(r *restore.Result) bool {
-		replaced := slices.ContainsFunc(r.Outcomes, func(o restore.Outcome) bool { return renewed[o.Attachment] })
-		for _, o := range r.Outcomes {
-			if m := a.members[o.Attachment]; replaced && m != nil {
-				m.owing, a.concerns[m] = true, true
-			}
-		}
-		return replaced
-	})
-	if result.CountPending() > 0 {
-		c.owed = append(c.owed, result)
-	}
-}
-
-// findOwed adds to the chains what their records owe, and what is in no result of this agent. It comes from another restore, or from an
-// earlier agent.
-func (a *Agent) findOwed() {
-	unlisted := map[*chain][]checkpoint.Record{}
-	var results []*restore.Result
-	for _, c := range a.chains {
-		results = append(results, c.owed...)
-	}
-	listed := keysOf(results...)
-	for m := range a.concerns {
-		if !m.owing || m.stack != nil && m.stack.chain.view.running {
-			continue
-		}
-		m.owing = false
-		if m.stack != nil && m.record.AnnouncementOwed && !listed[m.record.Attachment] {
-			unlisted[m.stack.chain] = append(unlisted[m.stack.chain], m.record)
-		}
-	}
-	for c, records := range unlisted {
-		c.owed = append(c.owed, a.restorer.Unannounced(records))
-	}
-}
-
-// keysOf returns the attachments that the results are about.
-func keysOf(results ...*restore.Result) map[attachment.Key]bool {
-	keys := map[attachment.Key]bool{}
-	for _, r := range results {
-		for _, o := range r.Outcomes {
-			keys[o.Attachment] = true
-		}
-	}
-	return keys
 }
 
 // siblingRecords returns the other records that are in the sandboxes of ready. It leaves out lost ones.

@@ -69,7 +69,7 @@ func (a *Agent) updateDrifts(instant time.Time) {
 			finding = &f
 		}
 		a.updateDrift(m, finding, instant)
-		if finding == nil && m.drift == nil && m.lost == nil && !m.owing && m.searchedAt.IsZero() {
+		if finding == nil && m.drift == nil && m.lost == nil && !m.record.AnnouncementOwed && m.searchedAt.IsZero() {
 			delete(a.concerns, m)
 		}
 	}

@@ -150,7 +150,7 @@ func (a *Agent) checkPeriodic(instant time.Time) {
 }
 
 func (a *Agent) hasPending() bool {
-	return a.hasUnfinishedMove.Load() || slices.ContainsFunc(a.chains, func(c *chain) bool { return len(c.owed) > 0 })
+	return a.hasUnfinishedMove.Load() || slices.ContainsFunc(a.chains, func(c *chain) bool { return c.owed > 0 })
 }
 
 // scanDevices looks at the devices. Then it decides.
@@ -163,29 +163,40 @@ func (a *Agent) scanDevices(ctx context.Context) error {
 	}
 	a.devices = devices
 	a.judge(slices.Collect(maps.Values(a.stacks))...)
+	a.regroup()
 	a.announceOwed()
 	a.startFinishingMoves() // Not in decide: the end of this wakes the loop.
 	a.decide(ctx)
 	return nil
 }
 
-// announceOwed announces addresses that are owed and have carrier now.
+// announceOwed announces the addresses of which records say that they are owed, and that have carrier now. A record that a restore by hand has
+// written, or an earlier agent, counts like any other.
 func (a *Agent) announceOwed() {
+	owed, records := map[*chain]int{}, map[*chain][]checkpoint.Record{}
+	for m := range a.concerns {
+		if m.record.AnnouncementOwed && m.stack != nil {
+			c := m.stack.chain
+			if owed[c]++; !m.isLost() {
+				records[c] = append(records[c], m.record)
+			}
+		}
+	}
 	for _, c := range a.chains {
-		var pending []*restore.Result
-		for _, r := range c.owed {
-			owed, err := r.AnnounceConnected()
+		if c.view.running {
+			continue
+		}
+		c.owed = owed[c]
+		if waiting := len(records[c]); waiting > 0 {
+			rest, err := a.restorer.Unannounced(records[c]).AnnounceConnected()
 			if err != nil {
 				a.Log.Warn("the neighbours cannot be told", "base", c.name(), "error", err)
 			}
-			if owed > 0 {
-				pending = append(pending, r)
-				continue
+			if rest < waiting {
+				c.owed -= waiting - rest
+				a.Log.Info("the neighbours are told", "base", c.name(), "attachments", waiting-rest)
 			}
-			a.Log.Info("the neighbours are told", "base", c.name(), "attachments", len(r.Outcomes))
 		}
-		a.regrouping = a.regrouping || len(c.owed) > len(pending) // The chain may have been kept for this.
-		c.owed = pending
 		a.observeConnected(c)
 	}
 }
@@ -196,7 +207,6 @@ func (a *Agent) decide(ctx context.Context) {
 	a.decidedAt, a.findingsChanged = instant, false
 	a.updateDrifts(instant)
 	a.regroup()
-	a.findOwed()
 	a.tellHostAccess()
 	lost := 0
 	for _, c := range a.chains {
@@ -303,7 +313,7 @@ func (a *Agent) finishRestore(e restoreEnd) {
 	} else {
 		c.view.failures++
 	}
-	a.replaceOwed(c, e.result)
+	c.owed = e.result.CountPending()
 	a.logTry(c, e)
 	a.observeTry(c, Try{Duration: e.duration, Outcomes: e.result.Outcomes, Reason: c.view.failure})
 }

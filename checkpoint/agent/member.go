@@ -28,8 +28,6 @@ type member struct {
 	drift   *drift
 	// lost says what became of the interface since it was lost.
 	lost *lostInterface
-	// owing says that the record may owe an announcement that no result has.
-	owing bool
 }
 
 // isLost says that what the attachment is on has gone.
@@ -111,7 +109,7 @@ func (a *Agent) sandboxRead(before, after indexedSandbox) {
 		a.captured.count(m.record.CapturedAt, r.CapturedAt)
 		a.accessChanged = a.accessChanged || m.record.HostAccess != nil || r.HostAccess != nil
 		if r.AnnouncementOwed {
-			m.owing, a.concerns[m] = true, true
+			a.concerns[m], a.stale = true, true
 		}
 		if m.record.Namespace != r.Namespace {
 			m.searchedAt, m.absent = time.Time{}, false
@@ -248,7 +246,7 @@ func (a *Agent) regroup() {
 		chains = append(chains, c)
 	}
 	for _, c := range a.chains {
-		if !claimed[c] && (c.view.running || len(c.owed) > 0) {
+		if !claimed[c] && c.view.running {
 			c.setStacks(nil)
 			chains = append(chains, c)
 		}

@@ -158,7 +158,7 @@ func (a *Agent) observeTry(c *chain, try Try) {
 
 // observeConnected tells the observer when the neighbours know all restored addresses of the chain.
 func (a *Agent) observeConnected(c *chain) {
-	if !c.unconnectedSince.IsZero() && len(c.owed) == 0 && c.view.failure == "" {
+	if !c.unconnectedSince.IsZero() && c.owed == 0 && c.view.failure == "" {
 		a.observe(Connection(time.Since(c.unconnectedSince)))
 		c.unconnectedSince = time.Time{}
 	}

@@ -23,9 +23,7 @@ func (a *Agent) updateStatus() {
 	slices.SortFunc(s.Drift, func(a, b control.Drift) int { return strings.Compare(a.Attachment.String(), b.Attachment.String()) })
 	for _, c := range a.chains {
 		s.Chains = append(s.Chains, c.decided.Chain)
-		for _, r := range c.owed {
-			s.Unannounced += r.CountPending()
-		}
+		s.Unannounced += c.owed
 	}
 	figures := a.countFigures()
 	a.mu.Lock()

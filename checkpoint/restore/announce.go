@@ -19,7 +19,7 @@ import (
 const (
 	// noteLimit is how long the agent waits for the locks of sandboxes, to note that their neighbours are told. Its own reading of a sandbox, which
 	// carrier causes, takes a few milliseconds. Until the note is there, a pod does not count as connected.
-	noteLimit = 100 * time.Millisecond
+	noteLimit = 50 * time.Millisecond
 	notePause = 5 * time.Millisecond
 )
 
