@@ -1,10 +1,12 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -85,6 +87,21 @@ func (h *history) illegal(t *testing.T) bool {
 	return result == porcupine.Illegal
 }
 
+// doubles tells what happened to the addresses that two pods have had at one time.
+func (h *history) doubles() string {
+	var text strings.Builder
+	for _, of := range onePod.Partition(h.all) {
+		if porcupine.CheckOperations(onePod, of) {
+			continue
+		}
+		slices.SortFunc(of, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+		for _, o := range of {
+			fmt.Fprintf(&text, "%10s to %10s, node%d: %s\n", time.Duration(o.Call), time.Duration(o.Return), o.ClientId+1, onePod.DescribeOperation(o.Input, nil))
+		}
+	}
+	return text.String()
+}
+
 // What a history must have, so that it shows something.
 const fewestGets, fewestMoves = 50, 2
 
@@ -132,7 +149,7 @@ func (a *api) histories(t *testing.T, users map[string]user) {
 	gets := w.h.gets()
 	t.Logf("%d addresses were given, owners have moved %d times, and %s", gets, w.moved.Load(), w.told())
 	if w.h.illegal(t) {
-		t.Error("two pods have had an address at one time")
+		t.Errorf("two pods have had an address at one time:\n%s", w.h.doubles())
 	}
 	if gets < fewestGets || w.moved.Load() < fewestMoves {
 		t.Errorf("%d addresses were given, and owners have moved %d times: this shows nothing", gets, w.moved.Load())
