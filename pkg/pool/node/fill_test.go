@@ -273,6 +273,29 @@ func TestAnADDThatHasGivenUpIsSupplied(t *testing.T) {
 
 var errUnclear = errors.New("the connection was lost")
 
+// After an unclear answer, a block that this node had before is not taken for the new one, which can be deleted again.
+func TestMakingABlockThatThisNodeHas(t *testing.T) {
+	s := newTestNode(t)
+	s.putBlock(3, "AAAA me")
+	s.adoptBlocks(3)
+	s.add("")
+	v, err := s.readView(t.Context(), "lan")
+	s.noError(err)
+	before, err := s.state(t.Context())
+	s.noError(err)
+	s.BeforeRequest = func(r string) error {
+		if !strings.HasPrefix(r, "create block") {
+			return nil
+		}
+		s.EditPool("lan", func(p *pool.Pool) { p.Spec.Paused = true })
+		return errUnclear
+	}
+	if _, err := s.createBlock(t.Context(), v, 3, before); !errors.Is(err, pool.ErrExists) {
+		t.Error(err)
+	}
+	wantEqual(t, "the block", s.blockText(3), "AAAA me")
+}
+
 // What a node has made, it has, even if it does not hear the answer. What the pool does not allow meanwhile, it removes.
 func TestMakingABlock(t *testing.T) {
 	lose := func(s *testNode) {

@@ -149,7 +149,7 @@ func (sc *storeController) createCheckedBlock(ctx context.Context, v view, b poo
 		if stored, err = sc.API.Block(ctx, b.Metadata.Name); err != nil {
 			return 0, err
 		}
-		if _, found := stored.Holder(s.me); !found {
+		if _, found := stored.Holder(s.me); !found || !s.grant(b.Spec.Pool, b.Spec.Index).Empty() { // Pods can have addresses of an older block.
 			return 0, pool.ErrExists
 		}
 	}
