@@ -151,7 +151,8 @@ func TestTakenInterfacesAreLookedAtTogether(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		err := n.agent.runInLoop(t.Context(), func() {
 			d, began := &drift{}, time.Now()
-			if n.agent.isBack(d, n.agent.members[p.key].record) || !d.nextLook.Equal(d.nextLook.Truncate(driftDelay)) || d.nextLook.Sub(began) > 2*driftDelay {
+			if n.agent.isBack(d, n.agent.members[p.key].record) || !d.nextLook.Equal(d.nextLook.Truncate(driftDelay)) ||
+				d.nextLook.Sub(began) > lookShare*time.Since(began)+driftDelay {
 				t.Errorf("the next look is %s after this one, at %s", d.nextLook.Sub(began), d.nextLook)
 			}
 		})

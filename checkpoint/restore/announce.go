@@ -68,7 +68,7 @@ func (a *announcements) announceConnected() []string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), noteLimit)
 	defer cancel()
-	if !a.comesAgain {
+	if !a.comesAgain { // Then nobody is waited for.
 		cancel()
 	}
 	var failed []error
@@ -169,20 +169,21 @@ func (a *announcements) announceOwed(ctx context.Context, s *attachmentState) er
 	case err == nil: // What nobody can read is announced as it was restored.
 		s.outcome.Interface.Link.MAC, s.outcome.Interface.Addresses = record.Interface.Link.MAC, record.Interface.Addresses
 	}
-	err = a.node.announce(s)
-	if err == nil {
-		err = saveOwed(a.node.store, s.outcome.Attachment, false)
+	if err := a.node.announce(s); err != nil {
+		return err
 	}
+	err = saveOwed(a.node.store, s.outcome.Attachment, false)
 	for errors.Is(err, checkpoint.ErrBusy) && wait.Sleep(ctx, notePause) {
 		err = saveOwed(a.node.store, s.outcome.Attachment, false)
 	}
-	if !errors.Is(err, checkpoint.ErrBusy) {
-		return err
-	}
-	if a.comesAgain || s.sandbox.chains > 1 {
+	busy := errors.Is(err, checkpoint.ErrBusy)
+	if err != nil && a.comesAgain || busy && s.sandbox.chains > 1 {
 		s.outcome.AnnouncementOwed, s.owedInRecordOnly = true, true // Announcing twice does no harm.
 	}
-	return nil // The next restore announces it again.
+	if busy {
+		return nil // The next restore announces it again.
+	}
+	return err
 }
 
 // isElsewhere says that the record is of another sandbox or parent. A record can have the old index of the same parent.

@@ -137,11 +137,9 @@ func (n *foreignNode) remove(t *testing.T, p *foreignPod) {
 	t.Helper()
 	n.ready(p, false)
 	err := n.cni.DelNetworkList(t.Context(), n.list, n.call(p))
-	for range 3 { // The NIC can go while macvlan deletes what is on it. Runtimes try again.
-		if err != nil {
-			time.Sleep(100 * time.Millisecond)
-			err = n.cni.DelNetworkList(t.Context(), n.list, n.call(p))
-		}
+	for tries := 0; err != nil && tries < 3; tries++ { // The NIC can go while macvlan deletes what is on it. Runtimes try again.
+		time.Sleep(100 * time.Millisecond)
+		err = n.cni.DelNetworkList(t.Context(), n.list, n.call(p))
 	}
 	if err != nil {
 		t.Error(err)

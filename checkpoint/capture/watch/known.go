@@ -313,6 +313,7 @@ func (r *Refresher) readEvents() {
 			continue
 		}
 		if c.NamespaceGone {
+			// The message can be about another sandbox if this one was added a moment ago (kernel.Change).
 			s.watched, s.ended, s.watchedAt = false, time.Since(s.watchedAt) > settleDelay, time.Time{}
 		}
 		if c.Down {
