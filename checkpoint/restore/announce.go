@@ -68,7 +68,7 @@ func (a *announcements) announceConnected() []string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), noteLimit)
 	defer cancel()
-	if !a.comesAgain { // Then nobody is waited for.
+	if !a.comesAgain {
 		cancel()
 	}
 	var failed []error
@@ -169,21 +169,20 @@ func (a *announcements) announceOwed(ctx context.Context, s *attachmentState) er
 	case err == nil: // What nobody can read is announced as it was restored.
 		s.outcome.Interface.Link.MAC, s.outcome.Interface.Addresses = record.Interface.Link.MAC, record.Interface.Addresses
 	}
-	if err := a.node.announce(s); err != nil {
-		return err
+	err = a.node.announce(s)
+	if err == nil {
+		err = saveOwed(a.node.store, s.outcome.Attachment, false)
 	}
-	err = saveOwed(a.node.store, s.outcome.Attachment, false)
 	for errors.Is(err, checkpoint.ErrBusy) && wait.Sleep(ctx, notePause) {
 		err = saveOwed(a.node.store, s.outcome.Attachment, false)
 	}
-	busy := errors.Is(err, checkpoint.ErrBusy)
-	if err != nil && a.comesAgain || busy && s.sandbox.chains > 1 {
+	if !errors.Is(err, checkpoint.ErrBusy) {
+		return err
+	}
+	if a.comesAgain || s.sandbox.chains > 1 {
 		s.outcome.AnnouncementOwed, s.owedInRecordOnly = true, true // Announcing twice does no harm.
 	}
-	if busy {
-		return nil // The next restore announces it again.
-	}
-	return err
+	return nil // The next restore announces it again.
 }
 
 // isElsewhere says that the record is of another sandbox or parent. A record can have the old index of the same parent.

@@ -278,11 +278,15 @@ func dropDetached(ctx context.Context, store *checkpoint.Store, report *Report) 
 	})
 }
 
-// Unannounced returns a Result for AnnounceConnected, of records that owe an announcement.
+// Unannounced returns the records that an earlier restore left unannounced, as a Result for AnnounceConnected. It returns nil
+// if there are none.
 func (r *Restorer) Unannounced(records []checkpoint.Record) *Result {
-	owed := &announcements{node: r, comesAgain: true}
+	result, owed := &Result{}, &announcements{node: r, comesAgain: true}
 	for i := range records {
 		record := &records[i]
+		if !record.AnnouncementOwed {
+			continue
+		}
 		s := newState(record)
 		o := &s.outcome
 		o.AnnouncementOwed, o.NoCarrier = true, o.Parent
@@ -291,9 +295,13 @@ func (r *Restorer) Unannounced(records []checkpoint.Record) *Result {
 		} else {
 			o.NoCarrier, o.OwnLink = record.Interface.Link.Name, true
 		}
-		owed.states = append(owed.states, s)
+		owed.states, result.Outcomes = append(owed.states, s), append(result.Outcomes, *o)
 	}
-	return &Result{announcements: []*announcements{owed}}
+	if len(owed.states) == 0 {
+		return nil
+	}
+	result.announcements = []*announcements{owed}
+	return result
 }
 
 // CountPending returns how many attachments of the result lack carrier or an announcement.
