@@ -41,8 +41,9 @@ const (
 	patchesPerSecond, patchBurst = 50, 100
 	// patchWorkers is the number of patches that wait for a slow API at once.
 	patchWorkers = 10
-	// debounce is how long a state lasts before it is written.
-	debounce = 100 * time.Millisecond
+	// debounce is how long a state lasts before it is written, and messageDebounce how long a change within it: a node restores one attachment after
+	// the other, and has another number each time.
+	debounce, messageDebounce = 100 * time.Millisecond, 2 * time.Second
 	// firstHold and lastHold bound the time between the patch that begins a loss and that of its end. It doubles with each loss, and begins anew
 	// after a minute without one.
 	firstHold, lastHold = 250 * time.Millisecond, 30 * time.Second
@@ -168,10 +169,15 @@ func (c *Conditions) set(pod attachment.Pod, kind string, holds bool, reason, me
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.wanted[pod] != wanted {
-		c.wanted[pod] = wanted
+	switch before := c.wanted[pod]; {
+	case before == wanted:
+		return
+	case before.Status == wanted.Status:
+		c.queue.AddAfter(pod, messageDebounce)
+	default:
 		c.queue.AddAfter(pod, debounce)
 	}
+	c.wanted[pod] = wanted
 }
 
 // Run writes conditions until ctx ends. Nobody waits for the API at the end: the next agent finds out again what to write.
