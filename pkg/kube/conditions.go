@@ -64,13 +64,16 @@ type Conditions struct {
 	// queue has the objects to look at. No pod stands for the node.
 	queue   workqueue.TypedDelayingInterface[attachment.Pod]
 	limiter flowcontrol.RateLimiter
-	// holds has the objects that were lost a moment ago, retries whether the API is away, and appeals what the API refuses.
+	// holds has the objects that were lost a moment ago, retries whether the API is away, and appeals the namespaces whose pods the API refuses. No
+	// namespace stands for the node.
 	holds, retries, appeals *flowcontrol.Backoff
 	outage                  *outage
-	refusals                map[string]*outage
+	log                     *slog.Logger
 
-	mu     sync.Mutex
-	wanted map[attachment.Pod]condition
+	mu sync.Mutex
+	// refusals are those of appeals.
+	refusals map[string]*outage
+	wanted   map[attachment.Pod]condition
 	// written are the pods whose conditions the watch may not show yet.
 	written map[attachment.Pod]writtenCondition
 	counts  map[string]uint64
@@ -105,16 +108,14 @@ func (c condition) after(present *condition, instant time.Time) (next condition,
 
 // NewConditions returns Conditions of the node of the Owners. They share the watch of its pods.
 func NewConditions(owners *Owners, log *slog.Logger) *Conditions {
-	refusal := func(kinds string) *outage {
-		return &outage{log: log, lostMessage: "the Kubernetes API refuses conditions of " + kinds, backMessage: "the Kubernetes API takes conditions of " + kinds}
-	}
 	c := &Conditions{
 		client: owners.client, node: owners.node, watch: owners.watch,
 		queue:   workqueue.NewTypedDelayingQueue[attachment.Pod](),
 		limiter: flowcontrol.NewTokenBucketRateLimiter(patchesPerSecond, patchBurst),
 		holds:   flowcontrol.NewBackOff(firstHold, lastHold), retries: flowcontrol.NewBackOff(firstRetry, lastRetry), appeals: flowcontrol.NewBackOff(firstAppeal, lastAppeal),
 		outage:   &outage{log: log, lostMessage: "the Kubernetes API does not answer: conditions wait", backMessage: "the Kubernetes API answers again: conditions are written"},
-		refusals: map[string]*outage{pods.Resource: refusal("pods"), objects.Nodes.Resource: refusal("the node")},
+		log:      log,
+		refusals: map[string]*outage{},
 		wanted:   map[attachment.Pod]condition{}, written: map[attachment.Pod]writtenCondition{}, counts: map[string]uint64{sent: 0, objectGone: 0, refused: 0, failed: 0},
 	}
 	if c.watch != nil {
@@ -218,7 +219,7 @@ func (c *Conditions) update(ctx context.Context, pod attachment.Pod) {
 	if !due || !differs {
 		return
 	}
-	if hold := c.hold(pod, kind.Resource, wanted); hold > 0 {
+	if hold := c.hold(pod, wanted); hold > 0 {
 		c.queue.AddAfter(pod, hold)
 		return
 	}
@@ -235,7 +236,7 @@ func (c *Conditions) update(ctx context.Context, pod attachment.Pod) {
 		changed, err = c.client.PatchCondition(ctx, kind, pod.Namespace, name, uid, next)
 	}
 	if ctx.Err() == nil && (err != nil || differs) {
-		c.answered(pod, kind.Resource, present, writtenCondition{next, changed.Metadata.ResourceVersion}, err)
+		c.answered(pod, present, writtenCondition{next, changed.Metadata.ResourceVersion}, err)
 	}
 }
 
@@ -273,7 +274,7 @@ func (c *Conditions) readNode(ctx context.Context) (types.UID, *condition, error
 }
 
 // hold is when to look at the object again. It is 0 if the condition may be written.
-func (c *Conditions) hold(pod attachment.Pod, resource string, wanted condition) time.Duration {
+func (c *Conditions) hold(pod attachment.Pod, wanted condition) time.Duration {
 	const steps = 4 // A Backoff does not tell how much of its time is left.
 	instant := time.Now()
 	if !wanted.isLoss() && c.holds.IsInBackOffSinceUpdate(pod.UID, instant) {
@@ -282,7 +283,7 @@ func (c *Conditions) hold(pod attachment.Pod, resource string, wanted condition)
 	for _, wait := range []struct {
 		*flowcontrol.Backoff
 		id string
-	}{{c.retries, ""}, {c.appeals, resource}} {
+	}{{c.retries, ""}, {c.appeals, pod.Namespace}} {
 		if wait.IsInBackOffSinceUpdate(wait.id, instant) {
 			return wait.Get(wait.id) / steps
 		}
@@ -292,12 +293,12 @@ func (c *Conditions) hold(pod attachment.Pod, resource string, wanted condition)
 
 // answered notes what became of a patch. What has failed comes again. If a pod is gone or was changed meanwhile, the watch tells. present is what
 // the API had before.
-func (c *Conditions) answered(pod attachment.Pod, resource string, present *condition, written writtenCondition, err error) {
+func (c *Conditions) answered(pod attachment.Pod, present *condition, written writtenCondition, err error) {
 	result, absent := failed, errors.Is(err, objects.ErrNotFound) || errors.Is(err, objects.ErrConflict)
 	switch {
 	case err == nil:
 		result = sent
-	case absent && resource == pods.Resource:
+	case absent && pod != (attachment.Pod{}):
 		result = objectGone
 	case absent || errors.Is(err, objects.ErrRefused): // A node that the API does not know can come.
 		result = refused
@@ -306,6 +307,15 @@ func (c *Conditions) answered(pod attachment.Pod, resource string, present *cond
 	_, wanted := c.wanted[pod]
 	if c.counts[result]++; result == sent && wanted {
 		c.written[pod] = written
+	}
+	refusal := c.refusals[pod.Namespace]
+	if refusal == nil {
+		kind := "the node"
+		if pod.Namespace != "" {
+			kind = "pods in " + pod.Namespace
+		}
+		refusal = &outage{log: c.log, lostMessage: "the Kubernetes API refuses conditions of " + kind, backMessage: "the Kubernetes API takes conditions of " + kind}
+		c.refusals[pod.Namespace] = refusal
 	}
 	c.mu.Unlock()
 	if result == failed {
@@ -317,8 +327,8 @@ func (c *Conditions) answered(pod attachment.Pod, resource string, present *cond
 	}
 	switch result {
 	case sent:
-		c.refusals[resource].answered(nil)
-		c.appeals.DeleteEntry(resource)
+		refusal.answered(nil)
+		c.appeals.DeleteEntry(pod.Namespace)
 		if begins := present == nil || present.Status != written.Status; wanted && begins && written.isLoss() {
 			c.holds.Next(pod.UID, time.Now())
 		}
@@ -326,10 +336,10 @@ func (c *Conditions) answered(pod attachment.Pod, resource string, present *cond
 	case objectGone:
 		return
 	case refused:
-		c.refusals[resource].answered(err)
-		lengthen(c.appeals, resource)
+		refusal.answered(err)
+		lengthen(c.appeals, pod.Namespace)
 	}
-	c.queue.AddAfter(pod, c.hold(pod, resource, written.condition))
+	c.queue.AddAfter(pod, c.hold(pod, written.condition))
 }
 
 // lengthen begins the next wait, unless one lasts already: many patches fail at once.

@@ -49,8 +49,9 @@ func TestConditionAfter(t *testing.T) {
 type patched struct {
 	mu     sync.Mutex
 	bodies []string
-	// code refuses all patches, if it is not 0.
-	code int
+	// code refuses the patches of this namespace, or all if it is empty, if it is not 0.
+	code      int
+	namespace string
 }
 
 func (p *patched) answer(to http.ResponseWriter, r *http.Request) bool {
@@ -63,7 +64,7 @@ func (p *patched) answer(to http.ResponseWriter, r *http.Request) bool {
 	p.bodies = append(p.bodies, r.URL.Path+" "+string(body))
 	name := strings.Split(r.URL.Path, "/")[len(strings.Split(r.URL.Path, "/"))-2]
 	switch {
-	case p.code != 0:
+	case p.code != 0 && strings.Contains(r.URL.Path, p.namespace):
 		refuse(to, p.code)
 	case strings.Contains(r.URL.Path, "/nodes/"):
 		_, _ = io.WriteString(to, `{"metadata":{"name":"node1","uid":"uid-of-node1","resourceVersion":"9"}}`)
@@ -87,7 +88,7 @@ func newConditions(t *testing.T) (*Conditions, *patched, *lockedBuffer) {
 	t.Helper()
 	gates := map[string]any{"spec": map[string]any{"readinessGates": []map[string]string{{"conditionType": NetworkReady}}}}
 	o, w, log := newOwners(t, "node1", map[string]string{
-		podsPath + "gated": objectJSON(t, "gated", gates), podsPath + "plain": objectJSON(t, "plain", nil), podsPath + "reborn": objectJSON(t, "reborn", gates),
+		podsPath + "gated": objectJSON(t, "gated", gates), podsPath + "of-bank": objectJSON(t, "of-bank", map[string]any{"spec": gates["spec"], "metadata.namespace": "bank"}), podsPath + "plain": objectJSON(t, "plain", nil), podsPath + "reborn": objectJSON(t, "reborn", gates),
 		"/api/v1/nodes/node1": `{"metadata":{"name":"node1","uid":"uid-of-node1"},"status":{"conditions":[{"type":"Ready","status":"True"},{"type":"RelinkPodsCutOff","status":"False","reason":"InterfacesWhole","message":"x","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`,
 	})
 	p := &patched{}
@@ -173,6 +174,21 @@ func TestConditionsAreRefused(t *testing.T) {
 	}
 }
 
+// A policy of one namespace delays no pod of another.
+func TestConditionsAreRefusedInANamespace(t *testing.T) {
+	c, p, log := newConditions(t)
+	p.code, p.namespace = http.StatusForbidden, "/namespaces/bank/"
+	c.SetPod(attachment.Pod{Namespace: "bank", Name: "of-bank", UID: "uid-of-of-bank"}, false, "InterfaceLost", "eth0 is lost")
+	await(t, "refusals", func() bool { return c.Counts()[refused] >= 3 }) // The next one comes 4 s later.
+	began := time.Now()
+	c.SetPod(podOf("gated"), false, "InterfaceLost", "eth0 is lost")
+	c.SetNode(true, "InterfacesLost", "bond4")
+	await(t, "the others", func() bool { return c.Counts()[sent] == 2 })
+	if took := time.Since(began); took > 2*time.Second || strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "refuses conditions of pods in bank") {
+		t.Errorf("after %s, and the log is\n%s", took, log)
+	}
+}
+
 // The end of a loss that comes again and again is written later each time.
 func TestConditionsOfAPodThatComesAndGoes(t *testing.T) {
 	c, p, _ := newConditions(t)
@@ -214,7 +230,7 @@ func TestConditionsOfALossThatChanges(t *testing.T) {
 // The API can answer after the pod has ended.
 func TestConditionsOfAPodThatHasEnded(t *testing.T) {
 	c, _, _ := newConditions(t)
-	c.answered(podOf("ended"), "pods", nil, writtenCondition{condition: condition{Type: NetworkReady, Status: "False"}}, nil)
+	c.answered(podOf("ended"), nil, writtenCondition{condition: condition{Type: NetworkReady, Status: "False"}}, nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if hold := c.holds.Get("uid-of-ended"); len(c.written) > 0 || hold > 0 {
