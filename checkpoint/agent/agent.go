@@ -216,26 +216,39 @@ func New(opts Options) (*Agent, error) {
 		return nil, err
 	}
 	a.readIndex()
-	a.forgetDetached()
+	var records []checkpoint.Record
+	for _, m := range a.members {
+		records = append(records, m.record)
+	}
+	a.forgetDetached(records)
+	a.readIndex()
 	if err := a.loadDrifts(); err != nil {
 		a.Log.Warn("the note of earlier drift cannot be read: the agent may undo such a change together with a loss", "error", err)
 	}
 	return a, nil
 }
 
-// forgetDetached drops the checkpoints of what other programs have detached while no agent ran: the first restore must not bring it back.
-func (a *Agent) forgetDetached() {
+// forgetDetached drops those of the checkpoints whose interfaces other programs have detached, and the refresher does not know of it: a restore must
+// not bring them back.
+func (a *Agent) forgetDetached(records []checkpoint.Record) {
 	if a.Identities.Cache == nil {
 		return
 	}
-	ids := capture.IdentitySources{Cache: a.Identities.Cache}.Read(context.Background())
-	for key, m := range a.members {
-		reason := ids.DetachedReason(key, capture.ResultOf(m.record), false)
-		if reason == "" || !capture.IsForeign(m.record) {
+	ctx, cancel := context.WithTimeout(context.Background(), holdLimit)
+	defer cancel()
+	ids := capture.IdentitySources{Cache: a.Identities.Cache}.Read(ctx)
+	for _, r := range records {
+		key := r.Attachment
+		reason := ids.DetachedReason(key, capture.ResultOf(r), false)
+		if reason == "" || !capture.IsForeign(r) {
 			continue
 		}
-		sandbox := capture.Renewal{Store: a.Store, Namespace: m.record.Namespace, ContainerIDs: []string{key.ContainerID}}
-		forgotten, err := sandbox.ForgetDetached(context.Background(), func(k attachment.Key) bool { return k == key })
+		sandbox := capture.Renewal{Store: a.Store, Namespace: r.Namespace, ContainerIDs: []string{key.ContainerID}}
+		chosen := func(k attachment.Key) bool { return k == key }
+		forgotten, err := sandbox.ForgetDetached(ctx, chosen)
+		for errors.Is(err, checkpoint.ErrBusy) && wait.Sleep(ctx, idleScanInterval) { // A restore waits for it, too.
+			forgotten, err = sandbox.ForgetDetached(ctx, chosen)
+		}
 		if len(forgotten) > 0 {
 			a.logForgotten(forgotten, reason)
 		}
@@ -243,7 +256,6 @@ func (a *Agent) forgetDetached() {
 			a.Log.Debug("a checkpoint of what was detached is not forgotten yet", "attachment", key.String(), "error", err)
 		}
 	}
-	a.readIndex()
 }
 
 // Close releases what the agent has open. Call it after Run has returned.

@@ -2,14 +2,19 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/relink-cni/relink/checkpoint"
+	"github.com/relink-cni/relink/checkpoint/capture"
 	"github.com/relink-cni/relink/checkpoint/control"
 	"github.com/relink-cni/relink/checkpoint/restore"
+	"github.com/relink-cni/relink/pkg/cnicache"
 	"github.com/relink-cni/relink/pkg/netstate"
 	"github.com/relink-cni/relink/test/fresh"
 )
@@ -74,17 +79,17 @@ func TestDriftIsLeftAlone(t *testing.T) {
 func TestTheNetworkManagerComesFirst(t *testing.T) {
 	n := newNode(t, "lan0")
 	p := n.attach(t, "lan0", 1)
-	n.start(t, func(o *Options) { o.HostGrace = time.Second })
+	n.start(t, func(o *Options) { o.HostGrace = 3 * time.Second })
 	fresh.IP(t, "", "link del lan0")
 	n.awaitState(t, "lan0", control.Lost)
 	fresh.Run(t, "", "ip link add lan0 type veth peer name lan0p; ip link set lan0p up")
 	n.awaitState(t, "lan0", control.Waiting)
 	waiting := n.chain("lan0")
-	if !strings.Contains(waiting.Reason, "the host's network manager has 1s for this: set lan0 up") || waiting.NextTry.IsZero() {
+	if !strings.Contains(waiting.Reason, "the host's network manager has 3s for this: set lan0 up") || waiting.NextTry.IsZero() {
 		t.Errorf("status %+v", waiting)
 	}
 	n.awaitState(t, "lan0", control.Whole)
-	if waited := n.chain("lan0").Since.Sub(waiting.Since); waited < time.Second {
+	if waited := n.chain("lan0").Since.Sub(waiting.Since); waited < 3*time.Second {
 		t.Errorf("the agent waited only %s", waited)
 	}
 	if p.state(t) == "" {
@@ -252,6 +257,47 @@ func TestWhatWasTakenAwayStaysAway(t *testing.T) {
 	}
 }
 
+// A pod that is read for long delays no restore of another one. But what was unplugged while its NIC was away does not come back with it.
+func TestWhatWasDetachedStaysAwayBesideALongReading(t *testing.T) {
+	n := newNode(t, "lan0", "lan1")
+	netns, busy := fresh.Sandbox(t), n.attach(t, "lan1", 2)
+	whole, detached := n.attachTo(t, netns, "lan1", "eth0", 1), n.attachTo(t, netns, "lan0", "net1", 1)
+	record := must(n.store.Load("c1", "net1"))(t)
+	record.Writer, record.CNI.Result = capture.AgentWriter, []byte(`{"cniVersion": "1.0.0"}`)
+	if err := n.store.Save(record); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	results := filepath.Join(dir, "multus", "results")
+	fresh.Run(t, "", fmt.Sprintf(`mkdir -p %[1]s; echo '{"kind":"cniCacheV1","containerId":"c1","ifName":"eth0","networkName":"lan","netns":"%[2]s","config":"e30=","result":{}}' >%[1]s/lan-c1-eth0
+		echo '{"kind":"cniCacheV1","containerId":"c1","ifName":"net1","networkName":"lan","netns":"%[2]s","config":"e30=","result":{"cniVersion":"1.0.0"}}' >%[1]s/lan-c1-net1`, results, netns))
+	n.start(t, func(o *Options) { o.Identities.Cache = &cnicache.Cache{Dir: dir} })
+	parents := must(n.store.LockParents(t.Context()))(t)
+	within(t, patience, "nobody else holds the parents", func() bool {
+		if parents.TryExclusive() {
+			return true
+		}
+		parents.Release()
+		parents = must(n.store.LockParents(t.Context()))(t)
+		return false
+	})
+	fresh.Run(t, busy.netns, "ip link set eth0 mtu 1400")
+	time.Sleep(200 * time.Millisecond)
+	fresh.IP(t, "", "link del lan0")
+	n.awaitState(t, "lan0", control.Lost)
+	if err := os.Remove(filepath.Join(results, "lan-c1-net1")); err != nil {
+		t.Fatal(err)
+	}
+	makeParent(t, "lan0")
+	time.Sleep(time.Second) // The restore does not wait for the reading, but for the parents.
+	parents.Release()
+	within(t, patience, "its checkpoint is forgotten", func() bool { _, err := n.store.Load("c1", "net1"); return errors.Is(err, checkpoint.ErrNoCheckpoint) })
+	time.Sleep(200 * time.Millisecond)
+	if detached.state(t) != "" || whole.state(t) == "" {
+		t.Errorf("detached: %q; beside it: %q", detached.state(t), whole.state(t))
+	}
+}
+
 // confirmedDrifts counts the drifts that have settled.
 func (n *node) confirmedDrifts() (count int) {
 	_ = n.agent.runInLoop(context.Background(), func() {
@@ -281,10 +327,11 @@ func TestCheckpointsAreKeptFresh(t *testing.T) {
 	within(t, patience, "the routes are back", func() bool {
 		return strings.Contains(p.state(t), "10.70.0.0/16") && strings.Contains(p.state(t), "10.71.0.0/16")
 	})
+	routes := func() int { return len(must(n.store.Load(p.key.ContainerID, "eth0"))(t).Interface.Routes) }
+	fresh.Run(t, p.netns, "ip route add 10.72.0.0/16 dev eth0")
+	within(t, patience, "the pod is read after the restore", func() bool { return routes() == 4 })
 	fresh.Run(t, p.netns, "ip route del 10.70.0.0/16")
-	within(t, patience, "the checkpoint is refreshed", func() bool {
-		return len(must(n.store.Load(p.key.ContainerID, "eth0"))(t).Interface.Routes) == 2
-	})
+	within(t, patience, "the checkpoint is refreshed", func() bool { return routes() == 3 })
 	fresh.IP(t, "", "link del lan0")
 	n.awaitState(t, "lan0", control.Lost)
 	makeParent(t, "lan0")

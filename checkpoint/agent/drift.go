@@ -45,13 +45,14 @@ const driftDelay = time.Second
 
 // updateDrifts takes over the findings that have changed, of the refresher and of the Reconciler.
 func (a *Agent) updateDrifts(instant time.Time) {
-	for m := range a.unread { // First these: what a reading refuses is told before that the sandbox was read.
+	allSeen := a.refresher.HasLookedAtAll() // First this: all that was read then is known to be read.
+	for m := range a.unread {               // Then these: what a reading refuses is told before that the sandbox was read.
 		if a.refresher.HasRead(m.record.Attachment.ContainerID) {
 			delete(a.unread, m)
 			a.changedPods[m.record.Pod] = true
 		}
 	}
-	a.allSeen = a.allSeen || a.refresher.HasLookedAtAll()
+	a.allSeen = a.allSeen || allSeen
 	for key, finding := range a.refresher.TakeRefusals() {
 		if m := a.members[key]; m != nil {
 			m.finding, a.concerns[m], a.changedPods[m.record.Pod] = finding, true, true

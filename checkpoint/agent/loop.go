@@ -22,7 +22,7 @@ const (
 	// carrier of a NIC in a sandbox. An event of the file system can be lost.
 	roundInterval = time.Minute
 	// owedInterval is the round while announcements are owed, or a restore is under way that may be killed.
-	owedInterval = time.Second
+	owedInterval = 500 * time.Millisecond
 	// absentInterval is how often the agent searches again for a sandbox that was not found.
 	absentInterval = 5 * time.Minute
 	// holdLimit bounds the wait for checkpoints that are out of date. Reading 250 sandboxes takes much less.
@@ -251,16 +251,18 @@ func (a *Agent) startRestore(ctx context.Context, c *chain, allowManagerSteps bo
 	c.view.running, c.triedPicture = true, c.picture
 	a.running++
 	task.Ready, task.Beside = ready, siblings
-	held := sandboxIDs(ready)
+	held, records := sandboxIDs(ready), slices.Concat(ready, siblings)
 	go func() {
 		began := time.Now()
 		// The refresher writes what it knows about the sandboxes. After that it leaves them alone.
 		holding, cancel := context.WithTimeout(ctx, holdLimit)
-		a.refresher.Hold(holding, held...)
+		if !a.refresher.Hold(holding, held...) {
+			a.forgetDetached(records)
+		}
 		cancel()
 		// The end of ctx does not stop a restore: a half-built interface helps nobody.
 		result, err := a.restorer.Run(context.WithoutCancel(ctx), restore.Options{Task: &task})
-		e := restoreEnd{chain: c, result: result, err: err, duration: time.Since(began), ready: checkpoint.KeysOf(ready), records: slices.Concat(ready, siblings), held: held}
+		e := restoreEnd{chain: c, result: result, err: err, duration: time.Since(began), ready: checkpoint.KeysOf(ready), records: records, held: held}
 		a.ends <- func() { a.finishRestore(e) }
 	}()
 }

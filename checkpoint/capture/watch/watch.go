@@ -180,10 +180,11 @@ const holdTimeout = 250 * time.Millisecond
 // Hold makes the Refresher leave the sandboxes of the containers alone, until the caller gives each to Release. Each
 // Hold needs its own Release. Hold first waits until the checkpoints contain what the kernel has reported so far, so
 // that a restore brings back the last state. It does not wait for a long reading, or after the end of ctx. The
-// sandboxes are held in all cases. Run must be running.
+// sandboxes are held in all cases. Run must be running. Hold returns false if it did not wait to the end: the checkpoints can have what another
+// program has detached.
 //
 // If it holds most sandboxes, the Refresher hears nothing until the first Release, and then reads the others too.
-func (r *Refresher) Hold(ctx context.Context, containerIDs ...string) {
+func (r *Refresher) Hold(ctx context.Context, containerIDs ...string) (renewed bool) {
 	majority := false
 	defer func() {
 		r.mu.Lock()
@@ -200,13 +201,15 @@ func (r *Refresher) Hold(ctx context.Context, containerIDs ...string) {
 	select {
 	case r.holds <- h:
 	case <-time.After(holdTimeout): // A pod can have so many routes that its reading takes seconds.
-		return
+		return false
 	case <-ctx.Done():
-		return
+		return false
 	}
 	select {
 	case majority = <-h.finished:
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }
 
