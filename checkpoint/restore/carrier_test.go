@@ -410,9 +410,10 @@ func TestTheNoteOfAnAnnouncementIsNotWaitedFor(t *testing.T) {
 	o := &s.outcome
 	o.State, o.AnnouncementOwed = Restored, true // Nothing is announced for one that is gone.
 	r := &Restorer{store: store, host: host}
-	c := newTestChain(r, Options{Wait: time.Minute, Waiting: func(reasons []string) { t.Errorf("it waits for %q", reasons) }}, s)
+	opts := Options{Wait: time.Minute, Waiting: func(reasons []string) { t.Errorf("it waits for %q", reasons) }}
+	c := newTestChain(r, opts, s)
 	c.awaitCarrier(t.Context())
-	if !o.Announced || !o.AnnouncementOwed || c.report.WaitDuration >= pollInterval {
+	if !o.Announced || !o.AnnouncementOwed || c.report.WaitDuration >= opts.Wait {
 		t.Errorf("announced %v, owed %v, waited %s", o.Announced, o.AnnouncementOwed, c.report.WaitDuration)
 	}
 

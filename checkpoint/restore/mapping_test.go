@@ -96,7 +96,7 @@ func TestARestoreTakesTheParentsOfNow(t *testing.T) {
 	if err := p.store.Save(listed); err != nil {
 		t.Fatal(err)
 	}
-	opts := Options{Store: p.store, Wait: 300 * time.Millisecond, Waiting: func([]string) {
+	opts := Options{Store: p.store, Wait: 5 * time.Second, Waiting: func([]string) {
 		if err := p.store.Save(moved); err != nil {
 			t.Error(err)
 		}

@@ -169,7 +169,8 @@ func TestConditionsAreRefused(t *testing.T) {
 	p.code = 0
 	p.mu.Unlock()
 	await(t, "both", func() bool { return c.Counts()[sent] == 2 })
-	if text := log.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, "takes conditions of pods") {
+	await(t, "the log", func() bool { return strings.Contains(log.String(), "takes conditions of pods") })
+	if text := log.String(); strings.Count(text, "\n") != 2 {
 		t.Errorf("the log is\n%s", text)
 	}
 }

@@ -156,7 +156,7 @@ func (g *gatedHost) condition(t *testing.T, name string) (c corev1.PodCondition)
 func (g *gatedHost) becomes(t *testing.T, want corev1.ConditionStatus, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		await(t, 30*time.Second, name+" to be "+string(want), func() bool { return g.condition(t, name).Status == want })
+		await(t, 90*time.Second, name+" to be "+string(want), func() bool { return g.condition(t, name).Status == want })
 	}
 }
 

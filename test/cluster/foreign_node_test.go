@@ -60,15 +60,20 @@ func newForeignNode(t *testing.T) *foreignNode {
 		{"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "macvlan", "master": "lan0", "ipam": %s}]},
 		{"cniVersion": "1.0.0", "name": "flat", "plugins": [{"type": "macvlan", "master": "flat0", "ipam": %s}]}`, ipam("10.20.0.0/16"), ipam("10.21.0.0/16", "fd00:21::/64"), ipam("10.22.0.0/16"))
 	var err error
-	n.list, err = libcni.ConfListFromBytes([]byte(`{"cniVersion": "1.0.0", "name": "multus-cni-network", "plugins": [{"type": "meta", "hold": "` + n.hold() + `", "delegates": [` + delegates + `]}]}`))
+	n.list, err = libcni.ConfListFromBytes([]byte(`{"cniVersion": "1.0.0", "name": "multus-cni-network", "plugins": [{"type": "meta", "hold": "` + filepath.Join(n.Dir, "hold") + `", "delegates": [` + delegates + `]}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return n
 }
 
-// hold is a file: while it exists, an ADD waits after each delegate.
-func (n *foreignNode) hold() string { return filepath.Join(n.Dir, "hold") }
+// hold makes an ADD wait after the delegate of the network, until release is called.
+func (n *foreignNode) hold(t *testing.T, network string) (release func()) {
+	t.Helper()
+	file := filepath.Join(n.Dir, "hold-"+network)
+	must(t, os.WriteFile(file, nil, 0o600))
+	return func() { must(t, os.Remove(file)) }
+}
 
 // startAgent runs the agent.
 func (n *foreignNode) startAgent(t *testing.T, args ...string) {

@@ -70,8 +70,8 @@ func TestAgentKilledAtEveryStepOfARecording(t *testing.T) {
 	must(t, os.Remove(pods["ended"].resultFile("eth0")))
 	fresh.Run(t, "", "rm /var/lib/cni/results/unplugged* /var/lib/cni/results/ended*")
 	file := func(id string) string { return filepath.Join(n.store.Dir(), id, "eth0.json") }
-	agent := func(programs string) *exec.Cmd {
-		cmd := exec.Command("sh", "-c", runUntilDone, "sh", "timeout", "--foreground", "-s", "QUIT", "15", filepath.Join(programs, "relink-agent"), "--checkpoint-dir", n.store.Dir(), "--runtime-endpoint", filepath.Join(n.dir, "no.sock"))
+	agent := func(programs string, seconds int) *exec.Cmd {
+		cmd := exec.Command("sh", "-c", runUntilDone, "sh", "timeout", "--foreground", "-s", "QUIT", fmt.Sprint(seconds), filepath.Join(programs, "relink-agent"), "--checkpoint-dir", n.store.Dir(), "--runtime-endpoint", filepath.Join(n.dir, "no.sock"))
 		socket := filepath.Join(n.dir, "recording.sock")
 		cmd.Env = append(os.Environ(), control.SocketEnv+"="+socket, "SOCKET="+socket, "THERE="+file("new"), "GONE="+file("unplugged"), "ENDED="+file("ended"), allEnv+"=1")
 		return cmd
@@ -80,14 +80,14 @@ func TestAgentKilledAtEveryStepOfARecording(t *testing.T) {
 		most: 4, // Each takes three seconds.
 		prepare: func(t *testing.T) *exec.Cmd {
 			fresh.Run(t, "", fmt.Sprintf("rm -rf %[1]s/new %[1]s/unplugged %[1]s/ended; cp -a %[2]s/unplugged %[2]s/ended %[1]s", n.store.Dir(), saved))
-			return agent(bin)
+			return agent(bin, 15)
 		},
 		after: func(t *testing.T) {
 			_, unreadable, err := n.store.List()
 			if err != nil || len(unreadable) > 0 {
 				t.Errorf("half a record: %v %v", err, unreadable)
 			}
-			out, err := agent(released).CombinedOutput()
+			out, err := agent(released, 60).CombinedOutput()
 			if err != nil {
 				t.Fatalf("the next agent: %v\n%s", err, out)
 			}

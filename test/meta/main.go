@@ -1,6 +1,7 @@
 // Command meta is a CNI plugin for tests. It calls its delegates as Multus does (cmdAdd and cmdDel in pkg/multus of multus-cni): by libcni, with a cache of
 // its own, and a file with the delegates of each sandbox. The first delegate gets the name that the runtime gives, the others net1, net2 and so on. A pod
-// whose name ends with -alone gets the first one only. While the file that "hold" names exists, it waits after each delegate.
+// whose name ends with -alone gets the first one only. While the file that "hold" names exists with "-" and the name of the delegate's network, it waits
+// after that delegate.
 package main
 
 import (
@@ -101,7 +102,7 @@ func add(args *skel.CmdArgs) error {
 			first = result
 		}
 		for err == nil && conf.Hold != "" {
-			if _, err = os.Stat(conf.Hold); err == nil {
+			if _, err = os.Stat(conf.Hold + "-" + n.list.Name); err == nil {
 				time.Sleep(10 * time.Millisecond)
 			}
 		}

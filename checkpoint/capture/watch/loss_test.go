@@ -218,6 +218,9 @@ func TestLostSandboxesAreNotRead(t *testing.T) {
 	r.Hold(t.Context(), ids...)
 	before = r.Counters()
 	n.build(t)
+	for _, p := range n.pods { // Each change after the first reading is another reading.
+		waitUntil(t, "it has carrier", func() bool { return strings.Contains(testnet.IP(t, p.path, "link show eth0"), "LOWER_UP") })
+	}
 	for _, id := range ids {
 		r.Release(id)
 	}
