@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -70,6 +71,53 @@ func TestCutsOff(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
+}
+
+// All NICs of a bond go and come. A pod is not connected while the bond has a NIC again and nobody was told: it may have no link.
+func TestABondThatHasANICAgainIsNotAnnounced(t *testing.T) {
+	pod := attachment.Pod{Namespace: "shop", Name: "web", UID: "1"}
+	lan0 := nic("lan0", 5, 1)
+	bond := netstate.Device{Kind: netstate.KindBond, Name: "bond4", MTU: 1500, IfIndex: 7}
+	record := func(member netstate.Device, owed bool) checkpoint.Record {
+		d := bond
+		d.Bond = &netstate.Bond{Mode: "active-backup", Members: []netstate.Member{{Name: member.Name, IfIndex: member.IfIndex, NIC: member.NIC}}}
+		r := recordOn("eth0", d)
+		r.Pod, r.AnnouncementOwed = pod, owed
+		return r
+	}
+	sees := func(a *Agent, members ...netstate.Device) {
+		a.devices = netstate.Devices{{Device: netstate.Device{Kind: netstate.KindBond, Name: "bond4", MTU: 1500, Bond: &netstate.Bond{Mode: "active-backup"}}, Index: 7, Up: true}}
+		for _, m := range members {
+			d := live(m)
+			d.MasterIndex = 7
+			a.devices = append(a.devices, d)
+		}
+		a.judge(slices.Collect(maps.Values(a.stacks))...)
+	}
+	a := newLoop(nil)
+	sees(a, lan0)
+	a.read("c1", record(lan0, false))
+	tells := func(what string, want PodState) {
+		t.Helper()
+		a.regroup()
+		for _, c := range a.chains {
+			c.update(a.devices, a.nics, false, time.Now())
+		}
+		a.tellConnectivity()
+		if got := a.pods[pod].reported.State; got != want {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	tells("whole", PodConnected)
+	sees(a)
+	tells("the NIC goes", PodCutOff)
+	again := nic("lan0", 15, 1)
+	sees(a, again)
+	tells("the NIC is in the bond again", PodUnannounced)
+	a.read("c1", record(again, true))
+	tells("restored", PodUnannounced)
+	a.read("c1", record(again, false))
+	tells("announced", PodConnected)
 }
 
 // The loop tells each change once, and what the whole node has lost. It tells nothing about pods of which nothing has changed.
