@@ -184,7 +184,7 @@ func (f FirstRecording) obstacle(a InterfaceAction) (Obstacle, string) {
 	switch {
 	case a.State == change.Kept:
 		return "", ""
-	case a.State == Skipped && f.Identities.AsOf.Before(since):
+	case (a.State == Skipped || a.State == change.Refused) && f.Identities.AsOf.Before(f.ChangedAt):
 		return ObstacleUnderWay, "nobody has said yet whose it is"
 	case a.State == Skipped && a.Reason == unknownNIC && age < UnknownRest:
 		return ObstacleUnderWay, reason

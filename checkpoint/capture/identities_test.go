@@ -234,6 +234,17 @@ func TestObstacle(t *testing.T) {
 	}
 }
 
+// An ADD that is under way can make the second interface on a parent, and its result comes later: who asked before knows only one of them.
+func TestObstacleOfAnADDThatGoesOn(t *testing.T) {
+	for _, state := range []change.State{Skipped, change.Refused} {
+		action := InterfaceAction{InterfaceOutcome: InterfaceOutcome{Outcome: change.Outcome{State: state, Reason: "beside another one"}, Interface: netstate.Interface{Link: netstate.Link{Name: "net2", Up: true}}}}
+		f := FirstRecording{Identities: Identities{AsOf: time.Now().Add(-time.Second)}, ChangedAt: time.Now()}
+		if got, reason := f.obstacle(action); got != ObstacleUnderWay || reason != "nobody has said yet whose it is" {
+			t.Errorf("%s: %q, %q", state, got, reason)
+		}
+	}
+}
+
 // Another NIC under the name of one that was detached is another attachment. What is not known of a NIC proves nothing.
 func TestAnotherNICUnderTheName(t *testing.T) {
 	of := func(index int, mac string) netstate.Interface {

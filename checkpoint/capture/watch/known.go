@@ -294,6 +294,7 @@ func (r *Refresher) readEvents() {
 		r.devices = nil
 	}
 	changes := r.watch.Take()
+	r.addEarlierChanges(changes.List)
 	if changes.Overrun {
 		r.count(&r.counters.Overruns, 1)
 	}
@@ -306,7 +307,6 @@ func (r *Refresher) readEvents() {
 			r.mark(s)
 		}
 	}
-	r.addEarlierChanges(changes.List)
 	for _, c := range changes.List {
 		s, ok := r.sandboxes[withoutPath(c.Namespace)]
 		if !ok {
