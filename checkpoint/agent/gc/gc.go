@@ -76,7 +76,7 @@ func (k *Auditor) Counts() (freed, failed uint64) {
 
 // heapGrowth is the percentage by which the heap may grow before a collection, during an audit. With the usual 100, an audit of the node takes
 // as much memory again as all that the agent keeps.
-const heapGrowth = 50
+const heapGrowth = 25
 
 // runOnce makes one audit, and frees.
 func (k *Auditor) runOnce(ctx context.Context) {
