@@ -228,8 +228,8 @@ func New(opts Options) (*Agent, error) {
 	return a, nil
 }
 
-// forgetDetached drops those of the checkpoints whose interfaces other programs have detached, and the refresher does not know of it: a restore must
-// not bring them back.
+// forgetDetached drops those of the records whose interfaces other programs have detached: a restore must not bring them back. It is for what the
+// refresher has not looked at.
 func (a *Agent) forgetDetached(records []checkpoint.Record) {
 	if a.Identities.Cache == nil {
 		return

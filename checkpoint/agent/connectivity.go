@@ -165,9 +165,8 @@ func (a *Agent) viewsOf(p *podMembers) (views []attachmentView) {
 			found: m.stack != nil && !m.absent && !a.unread[m], readable: a.index.sandboxes[key.ContainerID].unreadable == 0, owed: m.record.AnnouncementOwed,
 			drifted: m.finding != nil || m.drift != nil && m.drift.Confirmed,
 		}
-		if v.found { // What a restore has to do first is not announced: a NIC is in its bond again, and may have no link yet.
-			v.owed = v.owed || slices.ContainsFunc(m.stack.chain.view.Ready, func(r checkpoint.Record) bool { return r.Attachment.ContainerID == m.stack.key })
-		}
+		// What a restore has to do first is not announced: a NIC is in its bond again, and may have no link yet.
+		v.owed = v.owed || v.found && slices.ContainsFunc(m.stack.chain.view.Ready, func(r checkpoint.Record) bool { return r.Attachment.ContainerID == m.stack.key })
 		if v.found && m.stack.cutOff {
 			v.loss = &InterfaceChange{Attachment: key, Pod: m.record.Pod, State: Lost, Base: m.stack.chain.base, Device: m.stack.loss.Device}
 		}

@@ -278,15 +278,11 @@ func dropDetached(ctx context.Context, store *checkpoint.Store, report *Report) 
 	})
 }
 
-// Unannounced returns the records that an earlier restore left unannounced, as a Result for AnnounceConnected. It returns nil
-// if there are none.
+// Unannounced returns a Result for AnnounceConnected, of records that owe an announcement.
 func (r *Restorer) Unannounced(records []checkpoint.Record) *Result {
-	result, owed := &Result{}, &announcements{node: r, comesAgain: true}
+	owed := &announcements{node: r, comesAgain: true}
 	for i := range records {
 		record := &records[i]
-		if !record.AnnouncementOwed {
-			continue
-		}
 		s := newState(record)
 		o := &s.outcome
 		o.AnnouncementOwed, o.NoCarrier = true, o.Parent
@@ -295,13 +291,9 @@ func (r *Restorer) Unannounced(records []checkpoint.Record) *Result {
 		} else {
 			o.NoCarrier, o.OwnLink = record.Interface.Link.Name, true
 		}
-		owed.states, result.Outcomes = append(owed.states, s), append(result.Outcomes, *o)
+		owed.states = append(owed.states, s)
 	}
-	if len(owed.states) == 0 {
-		return nil
-	}
-	result.announcements = []*announcements{owed}
-	return result
+	return &Result{announcements: []*announcements{owed}}
 }
 
 // CountPending returns how many attachments of the result lack carrier or an announcement.

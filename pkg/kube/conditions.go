@@ -310,11 +310,11 @@ func (c *Conditions) answered(pod attachment.Pod, present *condition, written wr
 	}
 	refusal := c.refusals[pod.Namespace]
 	if refusal == nil {
-		kind := "the node"
+		subject := "the node"
 		if pod.Namespace != "" {
-			kind = "pods in " + pod.Namespace
+			subject = "pods in " + pod.Namespace
 		}
-		refusal = &outage{log: c.log, lostMessage: "the Kubernetes API refuses conditions of " + kind, backMessage: "the Kubernetes API takes conditions of " + kind}
+		refusal = &outage{log: c.log, lostMessage: "the Kubernetes API refuses conditions of " + subject, backMessage: "the Kubernetes API takes conditions of " + subject}
 		c.refusals[pod.Namespace] = refusal
 	}
 	c.mu.Unlock()

@@ -32,10 +32,10 @@ func (a *api) busy(t *testing.T, users map[string]user) {
 	a.newPool(t, users, "10.38.0.0/24")
 	pools := a.poolsOf(t, "node1", users["node1"])
 	dir := t.TempDir()
-	k := node.New(node.Config{API: busyAPI{pools, pool.AgentLimit + 3*time.Second}, Node: "node1", Dir: dir, Log: slog.New(slog.DiscardHandler), Settling: time.Nanosecond})
+	k := node.New(node.Config{API: busyAPI{pools, pool.AgentLimit + time.Second}, Node: "node1", Dir: dir, Log: slog.New(slog.DiscardHandler), Settling: time.Nanosecond})
 	start := time.Now()
 	err := k.Refill(t.Context(), pool.Demand{Network: "lan", Pools: []string{"lan"}, Probes: true})
-	if took := time.Since(start); !errors.Is(err, pool.ErrUnavailable) || took > pool.AgentLimit+2*time.Second {
+	if took := time.Since(start); !errors.Is(err, pool.ErrUnavailable) || took > pool.AgentLimit+time.Second/2 {
 		t.Errorf("%v after %s", err, took)
 	}
 	store, err := lease.Open(dir, "lan")
@@ -43,7 +43,7 @@ func (a *api) busy(t *testing.T, users map[string]user) {
 		t.Fatal(err)
 	}
 	m := &member{name: "node1"}
-	await(t, time.Minute, "the block", func() bool {
+	await(t, 30*time.Second, "the block", func() bool {
 		_, err := store.Allocate(t.Context(), m.request(lease.Policy{}, ""))
 		if err != nil && !errors.Is(err, lease.ErrExhausted) {
 			t.Fatal(err)
